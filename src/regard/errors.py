@@ -1,0 +1,37 @@
+"""Everything that can go wrong for a reason a person can act on.
+
+Each error is one sentence: what is wrong (naming the file, tensor or value) and what to do. The command line
+prints that sentence and exits 2; the server turns it into a 4xx. Anything else that escapes is a bug of ours.
+"""
+
+
+class RegardError(Exception):
+    """The base of every error this package raises on purpose."""
+
+
+class CheckpointError(RegardError):
+    """A weights file, shard index or GGUF file is damaged, contradictory or of an unsupported kind."""
+
+
+class ConfigError(RegardError):
+    """A model's configuration is impossible or describes something this package does not implement."""
+
+
+class TokenizerError(RegardError):
+    """A tokenizer's files are damaged or disagree with the model, or a text cannot be encoded."""
+
+
+class TemplateError(RegardError):
+    """A chat template is missing, unsafe, too slow, or refused the messages."""
+
+
+class GenerationError(RegardError):
+    """A generation setting is out of range, or the request does not fit the model."""
+
+
+class NotFound(RegardError):
+    """No model, file or node of that name."""
+
+
+class TaskError(RegardError):
+    """The model cannot do what was asked (for example, translate with a model that has no decoder)."""

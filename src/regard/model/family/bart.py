@@ -1,0 +1,132 @@
+"""BART and its cousins: encoder-decoder, one vocabulary, for generating and (BART) classifying.
+
+Lewis et al., 2019. What differs between them is a row of `KINDS`: Marian has sinusoidal positions and scaled embeddings,
+mBART and M2M100 put the norm first and add one at the end of each side.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from regard.errors import ConfigError
+from regard.model.config import ACTIVATION_NAMES, Config
+from regard.model.family.fairseq import layers
+from regard.model.registry import Family
+from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
+from regard.model.weightmap import ROW, Rule, Table, both
+
+
+@dataclass(frozen=True)
+class Kind:
+    wiring: Literal["pre", "post"]
+    positions: Literal["learned", "sinusoidal"]
+    offset: int
+    stretch: bool = False
+    embed_norm: bool = True
+    scaled: bool = False  # the default of scale_embedding
+    logits_bias: bool = True
+    activation: str = "gelu"
+    pad_id: int = 1
+    start_id: int = 2
+    eos_id: int = 2
+
+
+KINDS = {
+    "bart": Kind("post", "learned", offset=2),
+    "mbart": Kind("pre", "learned", offset=2),
+    "marian": Kind("post", "sinusoidal", offset=0, embed_norm=False, pad_id=58100, start_id=58100, eos_id=0),
+    "m2m_100": Kind(
+        "pre", "sinusoidal", 2, stretch=True, embed_norm=False, scaled=True, logits_bias=False, activation="relu"
+    ),
+}
+
+
+def spec(c: Config, names: Collection[str]) -> Spec:
+    kind = KINDS[c.get("model_type", default="bart")]
+    d = c.size("d_model", "hidden_size", default=1024)
+    head = head_of(c, kind)
+    shared = c.flag("share_encoder_decoder_embeddings", default=True)
+    tied: tuple[str, ...] = ("encoder.embed.tokens.weight", "decoder.embed.tokens.weight") if shared else ()
+    if head.kind == "lm" and c.flag("tie_word_embeddings", default=True):
+        tied = (*(tied or ("decoder.embed.tokens.weight",)), "unembed.weight")
+    return Spec(
+        family="bart",
+        d=d,
+        encoder=stack(c, kind, d, "encoder", c.size("vocab_size", default=50265)),
+        decoder=stack(c, kind, d, "decoder", c.size("decoder_vocab_size", "vocab_size", default=50265)),
+        head=head,
+        tied=(tied,) if tied else (),
+        pad_id=c.id("pad_token_id", kind.pad_id),
+        bos_id=c.id("bos_token_id", 0),
+        eos_ids=c.ids("eos_token_id") or (kind.eos_id,),
+        start_id=c.id("decoder_start_token_id", kind.start_id),
+        initializer_std=c.number("init_std", default=0.02),
+    )
+
+
+def stack(c: Config, kind: Kind, d: int, side: str, n_vocab: int) -> StackSpec:
+    heads = c.size(f"{side}_attention_heads", default=16)
+    scaled = c.flag("scale_embedding", default=kind.scaled)
+    return StackSpec(
+        n_layers=c.layers(f"{side}_layers", default=12),
+        n_vocab=n_vocab,
+        wiring=kind.wiring,
+        norm="layer",
+        eps=1e-5,
+        attention=AttentionSpec(heads, heads, head_size(d, heads), dropout=c.rate("attention_dropout")),
+        mlp=MLPSpec(
+            c.size(f"{side}_ffn_dim", default=4096),
+            c.choice("activation_function", among=ACTIVATION_NAMES, default=kind.activation),
+            dropout=c.rate("activation_dropout"),
+        ),
+        positions=PositionSpec(
+            kind.positions,
+            c.size("max_position_embeddings", default=1024),
+            offset=kind.offset,
+            halves=True,
+            stretch=kind.stretch,
+        ),
+        embed_scale=d**0.5 if scaled else 1.0,
+        embed_norm=kind.embed_norm,
+        final_norm=kind.wiring == "pre",
+        dropout=c.rate("dropout", default=0.1),
+        embed_dropout=c.rate("dropout", default=0.1),
+    )
+
+
+def head_of(c: Config, kind: Kind) -> HeadSpec:
+    architecture = (c.get("architectures") or ["BartForConditionalGeneration"])[0]
+    if architecture.endswith(("ForConditionalGeneration", "MTModel")):
+        return HeadSpec("lm", bias=kind.logits_bias)
+    if architecture.endswith("ForSequenceClassification"):
+        labels = c.labels() if c.get("id2label") or c.get("num_labels") else tuple(f"LABEL_{i}" for i in range(3))
+        return HeadSpec("classify", dense=True, labels=labels, dropout=c.rate("classifier_dropout"))
+    if architecture.endswith("Model"):
+        return HeadSpec("none")
+    raise ConfigError(
+        f"{c.where}: architecture {architecture!r} has a head that is not implemented; there are Model, "
+        "ForConditionalGeneration and ForSequenceClassification."
+    )
+
+
+def table(config: Mapping[str, Any], spec: Spec) -> Table:
+    shared = bool(spec.tied) and "encoder.embed.tokens.weight" in spec.tied[0]
+    rules = (
+        *((Rule("model.shared.weight", "encoder.embed.tokens.weight"),) if shared else ()),
+        Rule("model.encoder.embed_tokens.weight", "encoder.embed.tokens.weight", extra=shared),
+        Rule("model.decoder.embed_tokens.weight", "decoder.embed.tokens.weight"),
+        Rule("model.encoder.embed_positions.weight", "encoder.embed.positions.weight", extra=True),
+        Rule("model.decoder.embed_positions.weight", "decoder.embed.positions.weight", extra=True),
+        both("model.encoder.layernorm_embedding", "encoder.embed.norm"),
+        both("model.decoder.layernorm_embedding", "decoder.embed.norm"),
+        *layers("encoder", "model."),
+        *layers("decoder", "model."),
+        Rule("lm_head.weight", "unembed.weight", extra=True),
+        Rule("final_logits_bias", "unembed.bias", ROW, extra=True),
+        both("classification_head.dense", "head.dense"),
+        both("classification_head.out_proj", "head.out"),
+    )
+    return Table(rules, prefix="model.", bare=spec.head.kind == "none", zero=("unembed.bias",))
+
+
+FAMILY = Family("bart", spec, table)

@@ -1,0 +1,84 @@
+"""Which family reads which `model_type`. Adding an architecture is a file in `family/` and a line here."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.model.config import Config
+from regard.model.spec import Spec
+from regard.model.weightmap import Table
+
+FAMILIES = {  # model_type → module of `regard.model.family`
+    "gpt2": "gpt2",
+    "bert": "bert",
+    "roberta": "bert",
+    "xlm-roberta": "bert",
+    "bart": "bart",
+    "mbart": "bart",
+    "marian": "bart",
+    "m2m_100": "bart",
+    "llama": "llama",
+    "mistral": "llama",
+    "qwen2": "llama",
+    "vaswani": "vaswani",
+}
+
+
+class Reading(Protocol):
+    """What a family may ask of an open GGUF file."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+    @property
+    def names(self) -> Collection[str]: ...
+    def shape(self, name: str) -> Sequence[int]: ...
+    def tensor(self, name: str) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class GGUFForm:
+    """How a family stands in a GGUF file."""
+
+    architectures: tuple[str, ...]  # values of general.architecture that this family reads
+    config: Callable[[Reading], dict[str, Any]]  # what its config.json would say
+    metadata: Callable[[Mapping[str, Any], Spec], dict[str, Any]]  # config.json → metadata, architecture included
+    table: Callable[[Mapping[str, Any], Spec], Table]
+    constants: Callable[[Spec], dict[str, Tensor]] = lambda spec: {}  # tensors in the file that are not parameters
+
+
+@dataclass(frozen=True)
+class Family:
+    """What must be known of an architecture: its configuration, and its tensors' names in files."""
+
+    name: str
+    spec: Callable[[Config, Collection[str]], Spec]  # the second argument: tensor names in the file, if known
+    table: Callable[[Mapping[str, Any], Spec], Table]
+    gguf: GGUFForm | None = None
+
+
+def family_of(model_type: object, where: str = "config.json") -> Family:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise ConfigError(f"{where}: model_type is {model_type!r}, but this package knows {known}.")
+    family: Family = import_module(f"regard.model.family.{FAMILIES[model_type]}").FAMILY
+    return family
+
+
+def family_of_gguf(architecture: object, where: str) -> Family:
+    known = []
+    for module in dict.fromkeys(FAMILIES.values()):
+        family: Family = import_module(f"regard.model.family.{module}").FAMILY
+        if family.gguf is not None:
+            if architecture in family.gguf.architectures:
+                return family
+            known += family.gguf.architectures
+    raise ConfigError(f"{where}: general.architecture is {architecture!r}, but this package reads {', '.join(known)}.")
+
+
+def spec_of(config: Mapping[str, Any], where: str = "config.json", names: Collection[str] = ()) -> Spec:
+    """A config.json (as a dictionary) → what it describes, checked."""
+    return family_of(config.get("model_type"), where).spec(Config(config, where), names).check()

@@ -1,0 +1,201 @@
+"""One table per file format, read both ways: their tensor names ⇄ our parameter names.
+
+Loading and saving use the same rules, so what is written is what was read. Every name in a file must match exactly one
+rule and every parameter must be filled, or loading refuses; nothing is initialised at random behind anybody's back.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from regard.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Form:
+    """How their tensor is made of ours (`save`) and ours of theirs (`load`, given our shapes)."""
+
+    save: Callable[[list[Tensor]], Tensor]
+    load: Callable[[Tensor, list[torch.Size]], list[Tensor]]
+
+
+SAME = Form(lambda ours: ours[0], lambda theirs, _: [theirs])
+FLIP = Form(lambda ours: ours[0].T, lambda theirs, _: [theirs.T])
+STACK = Form(lambda ours: torch.cat(ours), lambda theirs, shapes: list(theirs.split([s[0] for s in shapes])))
+FLIP_STACK = Form(lambda ours: torch.cat(ours).T, lambda theirs, shapes: STACK.load(theirs.T, shapes))
+ROW = Form(lambda ours: ours[0][None], lambda theirs, _: [theirs[0]])
+
+
+def pair_up(heads: int) -> Form:
+    """GGUF keeps the two numbers that rotary positions turn together side by side; here they are half a head apart."""
+
+    def save(ours: list[Tensor]) -> Tensor:
+        return ours[0].unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+
+    def load(theirs: Tensor, _: list[torch.Size]) -> list[Tensor]:
+        return [theirs.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)]
+
+    return Form(save, load)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`{i}` stands for a layer's number and `{p}` for weight or bias.
+
+    extra: files may hold this tensor although the network has no place for it, or has it under another name already; it
+    is then passed over.
+    """
+
+    theirs: str
+    ours: tuple[str, ...] | str
+    form: Form = SAME
+    extra: bool = False
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return (self.ours,) if isinstance(self.ours, str) else self.ours
+
+
+@lru_cache(maxsize=4096)
+def _pattern(text: str) -> re.Pattern[str]:
+    escaped = re.escape(text).replace(r"\{i\}", r"(?P<i>\d+)").replace(r"\{p\}", "(?P<p>weight|bias)")
+    return re.compile(escaped)
+
+
+def _fill(text: str, found: re.Match[str]) -> str:
+    for key, value in found.groupdict().items():
+        text = text.replace("{" + key + "}", value)
+    return text
+
+
+@dataclass(frozen=True)
+class Table:
+    rules: tuple[Rule, ...]
+    prefix: str = ""  # of the names in the rules; files may have it or not
+    ignore: tuple[str, ...] = ()  # patterns of buffers that older writers left in files
+    bare: bool = False  # write names without the prefix
+    renamed: tuple[tuple[str, str], ...] = ()  # (old, new) parts of names in early files
+    zero: tuple[str, ...] = ()  # parameters that are zero when the file does not have them
+
+    def _rule_for(self, name: str) -> tuple[Rule, re.Match[str]] | None:
+        for old, new in self.renamed:
+            name = name.replace(old, new)
+        for candidate in (name, self.prefix + name):
+            for rule in self.rules:
+                if found := _pattern(rule.theirs).fullmatch(candidate):
+                    return rule, found
+        return None
+
+    def ignores(self, name: str) -> bool:
+        return any(re.fullmatch(pattern, name) for pattern in self.ignore)
+
+
+@dataclass
+class Move:
+    """One tensor of a file and the parameters it fills."""
+
+    theirs: str
+    ours: tuple[str, ...]
+    form: Form
+
+
+@dataclass
+class Plan:
+    """How a particular file fills a particular network."""
+
+    moves: list[Move]
+    passed_over: list[str] = field(default_factory=list)
+
+
+def plan_loading(
+    table: Table,
+    file: str,
+    names: Iterable[str],
+    shape_of: Callable[[str], Sequence[int]],
+    parameters: Mapping[str, torch.Size],
+    tied: Sequence[Sequence[str]] = (),
+) -> Plan:
+    """Match every name of the file with a rule and every parameter with a name, checking shapes before reading."""
+    plan, source = Plan([]), dict[str, str]()
+    matched: list[tuple[str, Rule, re.Match[str]]] = []
+    for name in names:
+        if table.ignores(name):
+            plan.passed_over.append(name)
+        elif rule_and_match := table._rule_for(name):
+            matched.append((name, *rule_and_match))
+        else:
+            raise CheckpointError(f"{file}: tensor {name!r} does not belong to this architecture.")
+    for name, rule, found in sorted(matched, key=lambda m: m[1].extra):  # extras last: they give way
+        targets = tuple(_fill(target, found) for target in rule.targets)
+        placed = [target in parameters for target in targets]
+        if not all(placed):
+            if rule.extra and not any(placed):
+                plan.passed_over.append(name)
+                continue
+            raise CheckpointError(
+                f"{file}: tensor {name!r} has no place in the model that the configuration describes "
+                "(check the number of layers, the biases and the architecture named there)."
+            )
+        if rule.extra and targets[0] in source:
+            plan.passed_over.append(name)
+            continue
+        for target in targets:
+            if target in source:
+                raise CheckpointError(f"{file}: tensors {source[target]!r} and {name!r} are for the same parameter.")
+            source[target] = name
+        _check_shape(file, name, shape_of(name), rule.form, [parameters[t] for t in targets])
+        plan.moves.append(Move(name, targets, rule.form))
+    _settle_ties(plan, source, tied)
+    filled = set(source).union(*(group for group in tied if set(group) & set(source)), table.zero)
+    missing = sorted(set(parameters) - filled)
+    if missing:
+        listed = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        raise CheckpointError(f"{file} lacks the weights for {listed}.")
+    return plan
+
+
+def _check_shape(file: str, name: str, shape: Sequence[int], form: Form, ours: list[torch.Size]) -> None:
+    expected = form.save([torch.empty(s, device="meta") for s in ours]).shape
+    if tuple(shape) != tuple(expected):
+        raise CheckpointError(
+            f"{file}: tensor {name!r} has shape {tuple(shape)}, but the configuration asks for {tuple(expected)}."
+        )
+
+
+def _settle_ties(plan: Plan, source: dict[str, str], tied: Sequence[Sequence[str]]) -> None:
+    """Of parameters that are one and the same, the first that the file has is read; the others are passed over."""
+    for group in tied:
+        present = [p for p in group if p in source]
+        for other in present[1:]:
+            plan.passed_over.append(source[other])
+            plan.moves = [m for m in plan.moves if m.theirs != source[other]]
+
+
+def saved_names(
+    table: Table, parameters: Iterable[str], tied: Sequence[Sequence[str]] = ()
+) -> Iterator[tuple[str, tuple[str, ...], Form]]:
+    """(their name, our parameters, form) for everything a file should hold; of tied parameters, the first."""
+    skip = {p for group in tied for p in group[1:]}
+    left = [p for p in parameters if p not in skip]
+    seen = set[str]()
+    for parameter in left:
+        for rule in table.rules:
+            found = _pattern(rule.targets[0]).fullmatch(parameter)
+            if found:
+                targets = tuple(_fill(t, found) for t in rule.targets)
+                name = _fill(rule.theirs, found)
+                yield (name.removeprefix(table.prefix) if table.bare else name), targets, rule.form
+                seen.update(targets)
+                break
+    homeless = [p for p in left if p not in seen]
+    if homeless:
+        raise CheckpointError(f"This file format has no name for {homeless[0]}, so the model cannot be saved in it.")
+
+
+def both(theirs: str, ours: str, *, extra: bool = False) -> Rule:
+    """Weight and bias of one module."""
+    return Rule(theirs + ".{p}", ours + ".{p}", extra=extra)

@@ -1,0 +1,45 @@
+"""From ids to vectors and back: the first and the last room of the walk."""
+
+import torch
+from torch import Tensor, nn
+
+from regard.nn.see import Part, see
+
+
+class Embed(Part):
+    """ids (B, N) → X (B, N, d): the token's row, scaled, plus where it stands, plus which segment it is in; normed."""
+
+    def __init__(
+        self,
+        n_vocab: int,
+        d: int,
+        *,
+        positions: Part | None = None,
+        n_types: int = 0,
+        scale: float = 1.0,
+        norm: Part | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(n_vocab, d)
+        self.positions = positions
+        self.types = nn.Embedding(n_types, d) if n_types else None
+        self.scale, self.norm, self.dropout = scale, norm, nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, positions: Tensor, types: Tensor | None = None) -> Tensor:
+        X = self.tokens(ids)
+        X = see("tokens", X if self.scale == 1.0 else X * self.scale)  # (B, N, d)
+        if self.positions is not None:
+            X = X + see("positions", self.positions(positions).to(X.dtype))
+        if self.types is not None:
+            X = X + see("types", self.types(torch.zeros_like(ids) if types is None else types))
+        if self.norm is not None:
+            X = self.norm(see("sum", X))
+        return see("out", self.dropout(X))
+
+
+class Unembed(nn.Linear):
+    """X (B, N, d) → logits (B, N, n_vocab): how well each token of the vocabulary would come next.
+
+    Its matrix is often the embedding's own (tied); then both modules hold the same parameter.
+    """

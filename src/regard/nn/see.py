@@ -1,0 +1,65 @@
+"""The one place where a number is shown or replaced.
+
+Every intermediate tensor of every model passes through `see(name, x)`. Nobody watching: it returns x. A watcher is any
+callable `(full_name, x) -> x`; it may keep what it is shown or return something else in its stead. Tracing, editing,
+ablation and the page are watchers, and nothing is threaded through a signature for them.
+
+The full name is the module's own path in the network followed by the local name: inside `decoder.0.attention`,
+`see("weights", A)` shows `decoder.0.attention.weights`.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from torch import Tensor, nn
+
+Watcher = Callable[[str, Tensor], Tensor]
+
+_watch: ContextVar[Watcher | None] = ContextVar("watch", default=None)  # two requests never see each other's numbers
+_place: ContextVar[str] = ContextVar("place", default="")
+
+
+def see(name: str, x: Tensor) -> Tensor:
+    watcher = _watch.get()
+    if watcher is None:
+        return x
+    place = _place.get()
+    return watcher(f"{place}.{name}" if place else name, x)
+
+
+def watched() -> bool:
+    """Whether somebody is looking: then the readable definition runs, otherwise its fused equal."""
+    return _watch.get() is not None
+
+
+@contextmanager
+def watching(watcher: Watcher) -> Iterator[None]:
+    token = _watch.set(watcher)
+    try:
+        yield
+    finally:
+        _watch.reset(token)
+
+
+class Part(nn.Module):
+    """A module that knows its place in the network, so that what is seen inside it has a full name."""
+
+    place = ""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if _watch.get() is None:
+            return super().__call__(*args, **kwargs)
+        token = _place.set(self.place)
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            _place.reset(token)
+
+
+def name_places(root: nn.Module) -> None:
+    """Tell every part below `root` its path. Called once, when a network is complete."""
+    for path, module in root.named_modules():
+        if isinstance(module, Part):
+            module.place = path

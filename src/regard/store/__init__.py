@@ -1,0 +1,1 @@
+"""Files ⇄ named tensors: what a checkpoint holds, whichever way it was written down."""
