@@ -69,7 +69,7 @@ def family_of(model_type: object, where: str = "config.json") -> Family:
 
 
 def family_of_gguf(architecture: object, where: str) -> Family:
-    known = []
+    known: list[str] = []
     for module in dict.fromkeys(FAMILIES.values()):
         family: Family = import_module(f"regard.model.family.{module}").FAMILY
         if family.gguf is not None:

@@ -224,7 +224,11 @@ def make_rotary(stack: StackSpec) -> Rotary | None:
     if p.kind != "rotary":
         return None
     s = p.scaling
-    scaling = s and RotaryScaling(s.kind, s.factor, s.low_freq_factor, s.high_freq_factor, s.original_positions)
+    scaling = (
+        None
+        if s is None
+        else RotaryScaling(s.kind, s.factor, s.low_freq_factor, s.high_freq_factor, s.original_positions)
+    )
     return Rotary(stack.attention.d_k, p.theta, scaling)
 
 

@@ -242,7 +242,7 @@ def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
     if any(w != stack.windows[0] for w in stack.windows):
         raise ConfigError("GGUF's llama has one window for all layers; save in Hugging Face's layout.")
     arch = "qwen2" if config["model_type"] == "qwen2" else "llama"
-    values = {
+    values: dict[str, Any] = {
         "context_length": p.limit,
         "embedding_length": spec.d,
         "block_count": stack.n_layers,

@@ -1,0 +1,126 @@
+"""Beam search: keep the k best unfinished texts at every step, and the k best finished ones.
+
+Scores are sums of log-probabilities; a finished text's is divided by its length (the end token included) to the power of
+`length_penalty`. Sequences and scores are those of Hugging Face's `generate` on equal logits.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regard.engine.decode import Stepper, first_logits
+from regard.engine.sample import RowState, adjust
+from regard.engine.settings import Settings
+
+NEVER = -1.0e9  # the score of a beam that does not exist
+
+
+@dataclass(frozen=True)
+class Beam:
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]  # the model's own, before any setting
+    score: float
+    finished: str  # "stop" or "length"
+
+
+class Search:
+    """The beams of one prompt."""
+
+    def __init__(self, row: RowState) -> None:
+        self.settings: Settings = row.settings
+        self.k = row.settings.num_beams
+        self.running = [row] + [row.fork() for _ in range(self.k - 1)]
+        self.spoken: list[tuple[float, ...]] = [()] * self.k  # log-probabilities so far
+        self.scores = [0.0] + [NEVER] * (self.k - 1)  # at first all beams are the same: only one counts
+        self.finished: list[Beam] = []
+        self.over = row.done
+
+    @property
+    def width(self) -> int:
+        """Candidates looked at: so many that k unfinished ones are among them whatever ends here."""
+        return max(2, 1 + len(self.settings.eos_token_id)) * self.k
+
+    def advance(self, candidates: list[tuple[float, int, int, float]]) -> list[int]:
+        """Take the best continuations (score, beam, id, its own log-probability); give the beam each new one grew from."""
+        going = list[tuple[float, int, int, float]]()
+        ended = list[Beam]()
+        for rank, (score, beam, id, own) in enumerate(candidates):
+            row = self.running[beam]
+            end, full = id in self.settings.eos_token_id, row.step + 1 == row.limit
+            if not (end or full):
+                going.append((score, beam, id, own))
+            elif rank < self.k and score > NEVER / 2:  # those further down only stand by
+                ids = (*row.ids[row.prompt_length :], id)
+                final = score / len(ids) ** self.settings.length_penalty
+                ended.append(Beam(ids, (*self.spoken[beam], own), final, "stop" if end else "length"))
+        self._keep(ended)
+        if not going:
+            self.over = True
+            return []
+        going = going[: self.k]
+        parents = [beam for _, beam, _, _ in going]
+        self.spoken = [(*self.spoken[beam], own) for _, beam, _, own in going]
+        self.scores = [score for score, _, _, _ in going]
+        self.running = [self.running[beam].fork() for beam in parents]
+        for row, (_, _, id, _) in zip(self.running, going, strict=True):
+            row.push(id)
+        self.over = self._hopeless()
+        return parents
+
+    def _keep(self, ended: list[Beam]) -> None:
+        if not (self.settings.early_stopping is True and len(self.finished) == self.k):
+            self.finished = sorted([*self.finished, *ended], key=lambda b: -b.score)[: self.k]
+
+    def _hopeless(self) -> bool:
+        """Whether no running beam can become better than the worst finished one, or nobody wants to know."""
+        if len(self.finished) < self.k:
+            return False
+        if self.settings.early_stopping is True:
+            return True
+        row, penalty = self.running[0], self.settings.length_penalty
+        longest = self.settings.early_stopping == "never" and penalty > 0 and row.limit is not None
+        length = row.limit if longest else row.step
+        assert length is not None
+        return self.scores[0] / length**penalty <= self.finished[-1].score
+
+
+@torch.inference_mode()
+def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
+    """For each prompt its finished beams, best first."""
+    searches = [Search(row) for row in rows]
+    active = [s for s in searches if not s.over]
+    logits = None
+    if active:
+        logits = first_logits(stepper, [i for i, s in enumerate(searches) if not s.over for _ in range(s.k)])
+    while active and logits is not None:
+        picked, ids, first = list[int](), list[int](), 0
+        P = logits.float().log_softmax(-1)  # (Σ k, n_vocab)
+        scores = adjust(P, [row for s in active for row in s.running])
+        if active[0].settings.renormalize_logits:
+            scores = scores.log_softmax(-1)
+        for s in active:
+            block = slice(first, first + len(s.running))
+            parents = s.advance(best_continuations(s, scores[block], P[block]))
+            if not s.over:
+                picked += [first + beam for beam in parents]
+                ids += [row.ids[-1] for row in s.running]
+            first = block.stop
+        active = [s for s in active if not s.over]
+        if active:
+            stepper.pick(picked)
+            logits = stepper.step(torch.tensor(ids, device=logits.device))
+    return [s.finished for s in searches]
+
+
+def best_continuations(s: Search, scores: Tensor, P: Tensor) -> list[tuple[float, int, int, float]]:
+    """The best (score, beam, id, own log-probability) over all beams of one prompt, best first."""
+    n_vocab = scores.shape[-1]
+    total = scores + torch.tensor(s.scores, dtype=torch.float32, device=scores.device)[:, None]
+    best, where = total.flatten().topk(min(s.width, total.numel()))
+    beams, ids = where // n_vocab, where % n_vocab
+    own = P[beams, ids]
+    listed = zip(best.tolist(), beams.tolist(), ids.tolist(), own.tolist(), strict=True)
+    return [candidate for candidate in listed if candidate[0] > -math.inf]

@@ -1,0 +1,126 @@
+"""The torch path's inner step: new ids in, logits of the newest position out, everything else kept in a cache.
+
+`Decoder` continues prompts, `Translator` writes a target beside an encoder's output; both look the same to sampling and to
+beam search: `start()`, `step(ids)`, `pick(rows)`.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.model.transformer import DecoderOnly, EncoderDecoder
+from regard.nn.attention import MultiHead
+from regard.nn.cache import Cache
+from regard.nn.mlp import GatedMLP
+from regard.nn.pack import lay_out
+
+
+class Stepper(Protocol):
+    def start(self) -> Tensor:
+        """Read the prompts; logits of what follows each, (B, n_vocab)."""
+        ...
+
+    def step(self, ids: Tensor) -> Tensor:
+        """Append one id to every row; logits of what follows, (B, n_vocab)."""
+        ...
+
+    def pick(self, rows: Sequence[int]) -> None:
+        """Keep (and repeat) these rows, in this order."""
+        ...
+
+
+def first_logits(stepper: Stepper, prompts: list[int]) -> Tensor:
+    """Read the prompts, then have row i continue prompt `prompts[i]`; logits (len(prompts), n_vocab)."""
+    logits = stepper.start()
+    if prompts == list(range(len(logits))):
+        return logits
+    stepper.pick(prompts)
+    return logits[torch.tensor(prompts, device=logits.device)]
+
+
+def lay_out_for_decoding(net: nn.Module) -> None:
+    """Store the weights the way that one-row products read fastest. No number changes; once is enough."""
+    if getattr(net, "laid_out", False):
+        return
+    packed: set[nn.Linear] = set()
+    for module in net.modules():
+        if isinstance(module, MultiHead | GatedMLP):
+            module.pack()
+            packed.update(module.packed.maps if module.packed else ())
+    for module in net.modules():
+        if isinstance(module, nn.Linear) and module not in packed:
+            lay_out(module)
+    net.laid_out = True  # type: ignore[assignment]
+
+
+def pad(rows: Sequence[Sequence[int]], fill: int, *, left: bool, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Rows of different lengths → ids (B, N) and where they are real; None when all are."""
+    N = max(map(len, rows))
+    ids = torch.full((len(rows), N), fill, dtype=torch.long)
+    real = torch.zeros(len(rows), N, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        place = slice(N - len(row), N) if left else slice(0, len(row))
+        ids[i, place], real[i, place] = torch.tensor(row, dtype=torch.long), True
+    return ids.to(device), None if bool(real.all()) else real.to(device)
+
+
+class Decoder:
+    """Continues prompts, which stand flush right in the batch, so that all rows write to the same column."""
+
+    def __init__(self, net: DecoderOnly, prompts: Sequence[Sequence[int]], room: int) -> None:
+        lay_out_for_decoding(net)
+        device = net.embed.tokens.weight.device
+        self.net = net
+        self.ids, self.real = pad(prompts, net.spec.pad_id or 0, left=True, device=device)
+        self.cache = Cache(net.stack.n_layers, self.ids.shape[1] + room)
+
+    def start(self) -> Tensor:
+        return self._logits(self.ids)
+
+    def step(self, ids: Tensor) -> Tensor:
+        if self.real is not None:
+            self.real = torch.cat([self.real, torch.ones_like(self.real[:, :1])], 1)
+        return self._logits(ids[:, None])
+
+    def pick(self, rows: Sequence[int]) -> None:
+        index = torch.tensor(rows, device=self.ids.device)
+        self.cache.pick(index)
+        self.real = None if self.real is None else self.real[index]
+
+    def _logits(self, ids: Tensor) -> Tensor:
+        states = self.net.states(ids, self.real, self.cache)
+        return self.net.logits(states[:, -1:])[:, 0]  # only the newest position is unembedded
+
+
+class Translator:
+    """Writes a target for each source. The encoder runs once, and cross attention keeps its keys and values."""
+
+    def __init__(
+        self, net: EncoderDecoder, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]], room: int
+    ) -> None:
+        lay_out_for_decoding(net)
+        device = net.encoder.embed.tokens.weight.device
+        self.net = net
+        ids, self.source_real = pad(sources, net.spec.pad_id or 0, left=False, device=device)
+        self.memory = net.encode(ids, self.source_real)
+        self.ids, real = pad(starts, net.spec.pad_id or 0, left=True, device=device)
+        assert real is None, "targets begin with equally many tokens"
+        self.cache = Cache(net.decoder.stack.n_layers, self.ids.shape[1] + room)
+
+    def start(self) -> Tensor:
+        return self._logits(self.ids)
+
+    def step(self, ids: Tensor) -> Tensor:
+        return self._logits(ids[:, None])
+
+    def pick(self, rows: Sequence[int]) -> None:
+        index = torch.tensor(rows, device=self.memory.device)
+        self.cache.pick(index)
+        self.memory = self.memory[index]
+        self.source_real = None if self.source_real is None else self.source_real[index]
+
+    def _logits(self, ids: Tensor) -> Tensor:
+        states = self.net.states(ids, self.memory, self.source_real, cache=self.cache)
+        return self.net.logits(states[:, -1:])[:, 0]

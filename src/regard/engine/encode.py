@@ -1,0 +1,80 @@
+"""Whole texts through a network at once: states, classes and tags for many texts of different lengths.
+
+Texts are sorted by length and batched by a budget of tokens, so that little of a batch is padding; results come back in
+the order in which the texts were given.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.engine.decode import pad
+from regard.model.transformer import EncoderDecoder, EncoderOnly, Network
+
+Progress = Callable[[int, int], None]  # texts done, texts in all
+
+
+def batches(lengths: Sequence[int], budget: int = 4096) -> Iterator[list[int]]:
+    """Indices of texts of similar length whose padded size stays within `budget` tokens; the longest come first."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    first = 0
+    while first < len(order):
+        last = first + max(1, budget // max(1, lengths[order[first]]))
+        yield order[first:last]
+        first = last
+
+
+@torch.inference_mode()
+def run_batched(
+    rows: Sequence[Sequence[int]],
+    run: Callable[[Tensor, Tensor | None, list[int]], Sequence[Tensor]],
+    *,
+    pad_id: int,
+    device: torch.device,
+    progress: Progress | None = None,
+) -> list[Tensor]:
+    """`run(ids, real, which)` on batches; its results, one per row, in the order of `rows`."""
+    results: list[Tensor | None] = [None] * len(rows)
+    done = 0
+    for which in batches([len(row) for row in rows]):
+        ids, real = pad([rows[i] for i in which], pad_id, left=False, device=device)
+        for i, result in zip(which, run(ids, real, which), strict=True):
+            results[i] = result
+        done += len(which)
+        if progress is not None:
+            progress(done, len(rows))
+    return [result for result in results if result is not None]
+
+
+def pool(states: Tensor, real: Tensor | None, mode: str, normalise: bool) -> Tensor:
+    """One vector per text, (B, d), of the states (B, N, d) of its tokens."""
+    if mode == "cls":
+        X = states[:, 0]
+    elif real is None:
+        X = states.mean(1) if mode == "mean" else states.amax(1)
+    elif mode == "mean":
+        weights = real[..., None].to(states.dtype)
+        X = (states * weights).sum(1) / weights.sum(1)
+    else:
+        X = states.masked_fill(~real[..., None], -torch.inf).amax(1)
+    return torch.nn.functional.normalize(X, dim=-1) if normalise else X
+
+
+def class_logits(net: Network, ids: Tensor, real: Tensor | None, types: Tensor | None = None) -> Tensor:
+    """(B, n_labels). BART's decoder reads the text shifted by one and answers at its last end token."""
+    if isinstance(net, EncoderOnly):
+        logits: Tensor = net(ids, real, types)
+        return logits
+    assert isinstance(net, EncoderDecoder)
+    start = torch.full_like(ids[:, :1], net.spec.start_id or 0)
+    shifted = torch.cat([start, ids[:, :-1]], 1)
+    ends = ids == net.spec.eos_ids[0]
+    last = ids.shape[1] - 1 - ends.flip(1).long().argmax(1)
+    return net.classify(ids, shifted, last, real)
+
+
+def split_words(text: str) -> list[tuple[str, int, int]]:
+    """Words and punctuation marks, each with where it stands in the text."""
+    return [(m.group(), m.start(), m.end()) for m in re.finditer(r"\w+(?:['’]\w+)?|[^\w\s]", text)]

@@ -1,0 +1,117 @@
+"""The loop: choose an id, append it, ask for the next logits; until every row is done.
+
+In: a `Stepper` that has read the prompts, and a `RowState` per row. Out: tokens as they are chosen, and answers at the end.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from regard.engine.beam import beam_search
+from regard.engine.decode import Stepper, first_logits
+from regard.engine.sample import RowState, StopStrings, next_ids, top_logprobs
+from regard.engine.settings import Settings
+from regard.text.tokenizer import Tokenizer
+
+
+@dataclass
+class Token:
+    """One generated token: which answer it belongs to, and how likely the model itself found it."""
+
+    row: int
+    id: int
+    logprob: float
+    text: str = ""  # what it adds to the text, once whole characters are there
+    alternatives: list[tuple[int, float]] = field(default_factory=list)
+
+
+@dataclass
+class Answer:
+    """What came of one row: `finished` is "stop" (an end token or a stop string) or "length"."""
+
+    text: str
+    ids: list[int]
+    logprobs: list[float]
+    finished: str
+    score: float | None = None  # beam search: the sum of log-probabilities under its length penalty
+
+
+class Writer:
+    """Turns one row's ids into text, piece by piece, and watches for stop strings."""
+
+    def __init__(self, tokenizer: Tokenizer | None, settings: Settings) -> None:
+        self.stream = tokenizer.stream() if tokenizer else None
+        self.stops = StopStrings(settings.stop)
+        self.text, self.ids, self.logprobs = "", list[int](), list[float]()
+
+    def push(self, id: int, logprob: float, end: bool) -> str:
+        """The text that may now be shown. An end token is kept among the ids but says nothing."""
+        self.ids.append(id)
+        self.logprobs.append(logprob)
+        if self.stream is None or end:
+            return ""
+        return self._show(self.stops.push(self.stream.push(id))[0])
+
+    def close(self) -> str:
+        """What was held back for want of the rest of a character or of a stop string."""
+        if self.stream is None or self.stops.stopped:
+            return ""
+        shown, stopped = self.stops.push(self.stream.flush())
+        return self._show(shown + ("" if stopped else self.stops.close()))
+
+    def _show(self, text: str) -> str:
+        self.text += text
+        return text
+
+
+@torch.inference_mode()
+def generate(
+    stepper: Stepper,
+    rows: Sequence[RowState],
+    prompt_of: Sequence[int],
+    tokenizer: Tokenizer | None = None,
+    alternatives: int = 0,
+) -> Iterator[Token | Answer]:
+    """Tokens of all rows as they come, then one `Answer` per row, in order.
+
+    `prompt_of[i]` is the stepper's row that row i continues: a prompt is read once for all of its samples.
+    """
+    writers = [Writer(tokenizer, row.settings) for row in rows]
+    alive = [i for i, row in enumerate(rows) if not row.done]
+    logits = first_logits(stepper, [prompt_of[i] for i in alive]) if alive else None
+    while logits is not None:
+        others = top_logprobs(logits, alternatives) if alternatives else None
+        ids, logprobs = next_ids(logits, [rows[i] for i in alive])
+        for j, (i, id, logprob) in enumerate(zip(alive, ids.tolist(), logprobs.tolist(), strict=True)):
+            text = writers[i].push(id, logprob, id in rows[i].settings.eos_token_id)
+            if writers[i].stops.stopped:
+                rows[i].finished = "stop"
+            if rows[i].done:
+                text += writers[i].close()
+            listed = list(zip(others[0][j].tolist(), others[1][j].tolist(), strict=True)) if others else []
+            yield Token(i, id, logprob, text, listed)
+        left = [j for j, i in enumerate(alive) if not rows[i].done]
+        if not left:
+            break
+        if len(left) < len(alive):
+            stepper.pick(left)
+            ids, alive = ids[torch.tensor(left, device=ids.device)], [alive[j] for j in left]
+        logits = stepper.step(ids)
+    for writer, row in zip(writers, rows, strict=True):
+        yield Answer(writer.text, writer.ids, writer.logprobs, row.finished or "length")
+
+
+def search(stepper: Stepper, rows: Sequence[RowState], tokenizer: Tokenizer | None = None) -> list[list[Answer]]:
+    """Beam search: for each row its `n` best answers, best first."""
+    answers = []
+    for row, beams in zip(rows, beam_search(stepper, rows), strict=True):
+        kept = []
+        for beam in beams[: row.settings.n]:
+            writer = Writer(tokenizer, row.settings)
+            for id in beam.ids:
+                writer.push(id, 0.0, id in row.settings.eos_token_id)
+            writer.close()
+            kept.append(Answer(writer.text, list(beam.ids), list(beam.logprobs), beam.finished, beam.score))
+        answers.append(kept)
+    return answers

