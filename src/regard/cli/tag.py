@@ -1,0 +1,23 @@
+"""`regard tag`: a tag for each word."""
+
+from dataclasses import asdict
+
+from regard.cli.say import AsJSON, Device, Dtype, ModelName, Texts, load_model, print_json, progress, texts_or_stdin
+
+
+def command(
+    model: ModelName, texts: Texts = None, json: AsJSON = False, device: Device = "auto", dtype: Dtype = None
+) -> None:
+    """Tag every word of each text: parts of speech, names, whatever the model was trained for.
+
+    [dim]regard tag runs/pos "How many adjectives are in this nice little sentence?"[/dim]
+    """
+    given = texts_or_stdin(texts)
+    loaded = load_model(model, device, dtype)
+    with progress("Tagging", "texts") as tell:
+        results = loaded.tag(given, progress=tell)
+    if json:
+        print_json([{"text": t, "words": [asdict(w) for w in r]} for t, r in zip(given, results, strict=True)])
+        return
+    for words in results:
+        print(" ".join(f"{w.word}/{w.tag}" for w in words))

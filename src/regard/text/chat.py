@@ -1,0 +1,271 @@
+"""A conversation → the text and the ids a chat model expects.
+
+In: messages (`{"role": …, "content": …}`) and the model's Jinja chat template. Out: the rendered text, exactly as
+`transformers` renders it, or its ids. The template's own control tokens become control tokens; the same spelling inside
+a message stays text, so that no message can close its turn and open another.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2.utils import Namespace
+
+from regard.errors import TemplateError
+from regard.text.control import renaming_twin
+from regard.text.reading import guarded
+from regard.text.sandbox import MeteredEnvironment, run
+from regard.text.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+
+
+def render_chat(
+    template: str,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    **variables: Any,
+) -> str:
+    """The conversation as text. `variables` are what else the template may use: `bos_token`, `eos_token`, …"""
+    given = {
+        "messages": _with_reasoning(_checked(messages)),
+        "tools": None if tools is None else _plain(list(tools), "tools"),
+        "documents": None,
+        "add_generation_prompt": add_generation_prompt,
+    }
+    given |= {name: _plain(value, name) for name, value in variables.items() if value is not None}
+    return run(_ENVIRONMENT, template, given)
+
+
+def encode_chat(
+    tokenizer: Tokenizer,
+    messages: Sequence[Message],
+    *,
+    add_generation_prompt: bool = True,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    template: str | None = None,
+    **variables: Any,
+) -> list[int]:
+    """The conversation as ids, with the tokenizer's own template unless another is given."""
+    template = template or template_of(tokenizer, tools)
+    specials = {f"{role}_token": token for role, token in tokenizer.specials.items()}
+
+    def render(messages: Any, tools: Any) -> str:
+        given = {"add_generation_prompt": add_generation_prompt, "tools": tools, **specials, **variables}
+        return render_chat(template, messages, **given)
+
+    text = render(messages, tools)
+    marks = _Marks(tokenizer, template, text, _checked(messages), tools)
+    if not marks.needed:
+        return tokenizer.encode(text, add_special=False, allow_control=True)
+    marked = render(marks.messages, marks.tools)
+    if marked.replace(marks.mark, "") != text:
+        raise TemplateError(
+            "A message spells a control token, and the chat template treats it in a way that does not let the two be "
+            "told apart; leave the token out of the message."
+        )
+    return marks.encode(marked)
+
+
+def template_of(tokenizer: Tokenizer, tools: Any = None) -> str:
+    """The template for a conversation with or without tools."""
+    templates = tokenizer.chat_templates
+    name = "tool_use" if tools and "tool_use" in templates else "default"
+    if name not in templates:
+        raise TemplateError(
+            f"{tokenizer.where} has no chat template; use generate, or a model that was trained on conversations."
+        )
+    return templates[name]
+
+
+class _Marks:
+    """Keeps what the template writes apart from what the messages say.
+
+    Every control spelling in a message is put between two private characters, which pass through the template with it.
+    What comes out unmarked was written by the template. A message that ends like the beginning of a control token, or
+    begins like the end of one, gets a mark there too, so that no two messages can make one together.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, template: str, text: str, messages: list[Any], tools: Any):
+        self.tokenizer = tokenizer
+        added = tokenizer.raw.get_added_tokens_decoder().values()
+        special = {token.content for token in added if token.special}
+        written = {token.content for token in added if token.content in template}  # turns may be marked by these too
+        self.control = special | written
+        seen = text + template + json.dumps([messages, tools], ensure_ascii=False, default=str)
+        self.mark, self.name = _unused_characters(seen, 2)
+        ours = _marker(special, self.mark)  # the assistant's own words may hold what the template writes: <think>
+        theirs = _marker(self.control, self.mark)
+        self.messages = [_mapped(m, ours if m.get("role") == "assistant" else theirs) for m in messages]
+        self.tools = None if tools is None else _mapped(_plain(list(tools), "tools"), theirs)
+        self.needed = self.messages != messages or (tools is not None and self.tools != list(tools))
+
+    def encode(self, marked: str) -> list[int]:
+        """Ids of a text with marks, in one pass of the tokenizer: its control tokens get names nobody can have typed."""
+        names = {token: f"{self.name}{i}{self.name}" for i, token in enumerate(sorted(self.control))}
+        spelling = _alternatives(self.control)
+        typed_or_written = re.compile(f"{self.mark}({spelling}){self.mark}|({spelling})|{self.mark}")
+        text = typed_or_written.sub(lambda m: names[m[2]] if m[2] else m[1] or "", marked)
+        twin, back = renaming_twin(self.tokenizer.plain, names)
+        ids = guarded(self.tokenizer.where, lambda: twin.encode(text, add_special_tokens=False)).ids
+        return [back.get(i, i) for i in ids]
+
+
+def _marker(control: set[str], mark: str) -> Callable[[str], str]:
+    if not control:
+        return lambda text: text
+    whole = re.compile(_alternatives(control))
+    cuts = {(token[:n], token[n:]) for token in control for n in range(1, len(token))}
+    starts, ends = {start for start, _ in cuts}, {end for _, end in cuts}
+    longest = max(map(len, control))
+
+    def marked(text: str) -> str:
+        text = whole.sub(lambda m: f"{mark}{m[0]}{mark}", text)
+        head, tail = text.lstrip(), text.rstrip()
+        if any(tail[-n:] in starts for n in range(1, longest)):
+            text = tail + mark + text[len(tail) :]
+        if any(head[:n] in ends for n in range(1, longest)):
+            text = text[: text.index(head[0])] + mark + text.lstrip()
+        return text
+
+    return marked
+
+
+def _alternatives(spellings: set[str]) -> str:
+    """A regular expression matching any of these, the longest first, as the tokenizer does."""
+    return "|".join(map(re.escape, sorted(spellings, key=lambda s: (-len(s), s))))
+
+
+def _unused_characters(text: str, n: int) -> list[str]:
+    """Private-use characters that do not occur in the text; no text has all 6400."""
+    used = set(text)
+    free = [chr(c) for c in range(0xE000, 0xF900) if chr(c) not in used]
+    if len(free) < n:
+        raise TemplateError(
+            "The conversation uses every private-use character of Unicode, which leaves none to mark it."
+        )
+    return free[:n]
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """Every text in a structure changed, keys included."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mapped(item, change) for item in value]
+    return value
+
+
+# ── what goes into a template ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages as plain values, refused unless each has a role and something said."""
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise TemplateError("A conversation is a list of at least one message with a role and a content.")
+    return [_checked_message(message, n) for n, message in enumerate(messages)]
+
+
+def _checked_message(message: Any, n: int) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise TemplateError(
+            f"Message {n} is {type(message).__name__}; an object with a role and a content was expected."
+        )
+    if not isinstance(message.get("role"), str):
+        raise TemplateError(f"Message {n} has no role; give it one, such as 'user'.")
+    content = message.get("content")
+    parts = isinstance(content, list) and all(
+        isinstance(p, Mapping) and isinstance(p.get("type"), str) for p in content
+    )
+    if not (isinstance(content, str) or parts or (content is None and message.get("tool_calls"))):
+        raise TemplateError(f"Message {n} ({message['role']}) has no text as its content.")
+    plain: dict[str, Any] = _plain(message, f"message {n}")
+    return plain
+
+
+def _plain(value: Any, what: str) -> Any:
+    """A copy made of JSON's types only: nothing else belongs inside the sandbox."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item, what) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, what) for item in value]
+    raise TemplateError(f"A {type(value).__name__} in {what} cannot be given to a chat template; use JSON values.")
+
+
+def _with_reasoning(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A message's reasoning under each of the names templates look for it."""
+    names = ("reasoning_content", "thinking", "reasoning")
+    said = [next((m[name] for name in names if m.get(name) is not None), None) for m in messages]
+    return [
+        m if text is None else {"thinking": text, **m, "reasoning_content": text}
+        for m, text in zip(messages, said, strict=True)
+    ]
+
+
+# ── what a template finds there ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Namespace(Namespace):
+    """Jinja's namespace without names that reach into it."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        attributes = dict(*args[1:], **kwargs)
+        for name in attributes:
+            _check_public(name)
+        Namespace.__init__(args[0], attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_public(name)
+        super().__setitem__(name, value)
+
+
+def _check_public(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise jinja2.exceptions.SecurityError(f"{name!r} may not be stored on a namespace")
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON without the HTML escapes of Jinja's own filter."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: Any) -> None:
+    raise jinja2.TemplateError(str(message))
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
+    return dict(*args, **kwargs)
+
+
+_ENVIRONMENT = MeteredEnvironment(
+    filters={"tojson": _tojson},
+    variables={
+        "raise_exception": _raise_exception,
+        "strftime_now": _strftime_now,
+        "namespace": _Namespace,
+        "dict": _dict,
+    },
+)

@@ -1,0 +1,261 @@
+"""The tokenizer keys of a GGUF file, checked, and the pipelines they stand for.
+
+In: the `tokenizer.*` metadata. Out: a `Vocabulary`, and a `tokenizers.Tokenizer` with llama.cpp's ids. Three kinds
+exist: "gpt2" (byte-level BPE with merges), "llama" (SentencePiece BPE, whose merges follow from the scores of its
+pieces) and "bert" (WordPiece).
+"""
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from regard.errors import TokenizerError
+from regard.text.legacy import bert_frame, bos_eos_frame
+from regard.text.splits import SPLITS, Split
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+SPACE = "▁"  # SentencePiece's visible space; in WordPiece vocabularies the mark of a word's start
+
+# role → stem of its `…_token_id` key (one of them misspelled since the format's first day)
+ID_KEYS = {
+    "bos": "bos",
+    "eos": "eos",
+    "unk": "unknown",
+    "pad": "padding",
+    "sep": "seperator",
+    "cls": "cls",
+    "mask": "mask",
+}
+# what llama.cpp assumes where a file is silent
+_DEFAULT_IDS: dict[str, dict[str, int]] = {
+    "gpt2": {},
+    "llama": {"bos": 1, "eos": 2, "unk": 0},
+    "bert": {"cls": 101, "sep": 102, "unk": 100, "pad": 0, "mask": 103},
+}
+
+
+class Keys:
+    """Typed access to metadata from a stranger's file."""
+
+    def __init__(self, metadata: Mapping[str, Any], where: str):
+        self.metadata = metadata
+        self.where = where
+
+    def text(self, key: str) -> str | None:
+        return self._scalar(key, str)
+
+    def flag(self, key: str) -> bool | None:
+        return self._scalar(key, bool)
+
+    def _scalar(self, key: str, kind: type) -> Any:
+        value = self.metadata.get(key)
+        if value is not None and type(value) is not kind:
+            raise self.damaged(key, f"{kind.__name__} was expected")
+        return value
+
+    def index(self, key: str, size: int) -> int | None:
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        try:
+            i = operator.index(value)
+        except TypeError:
+            raise self.damaged(key, "a whole number was expected") from None
+        if not 0 <= i < size:
+            raise self.damaged(key, f"{i} is beyond its {size} tokens")
+        return i
+
+    def array(self, key: str, kind: type, size: int | None = None) -> list[Any]:
+        try:
+            values = [value if kind is str else kind(value) for value in self.metadata.get(key, ())]
+        except (TypeError, ValueError):
+            raise self.damaged(key, "a list was expected") from None
+        if not all(isinstance(value, kind) for value in values):
+            raise self.damaged(key, f"a list of {kind.__name__} was expected")
+        if size is not None and values and len(values) != size:
+            raise self.damaged(key, f"it has {len(values)} entries for {size} tokens")
+        return values
+
+    def damaged(self, key: str, why: str) -> TokenizerError:
+        return TokenizerError(f"{self.where} has a damaged {key}: {why}.")
+
+
+@dataclass
+class Vocabulary:
+    """The tokenizer of one file, checked; `tokens` are spelled as the `tokenizers` library spells them."""
+
+    where: str
+    model: str
+    pre: str
+    tokens: list[str]
+    types: list[int]
+    scores: list[float]
+    merges: list[tuple[str, str]]
+    ids: dict[str, int]
+    flags: dict[str, bool]
+
+    @property
+    def table(self) -> dict[str, int]:
+        return {token: i for i, token in enumerate(self.tokens)}
+
+    @property
+    def split(self) -> Split:
+        if self.pre not in SPLITS:
+            raise TokenizerError(
+                f"{self.where} splits text by the rule {self.pre!r} (tokenizer.ggml.pre), which is not known here; "
+                "use the model's original directory instead."
+            )
+        return SPLITS[self.pre]
+
+    def end(self, role: str) -> tuple[str, int]:
+        if role not in self.ids:
+            raise TokenizerError(f"{self.where} adds a {role} token to every text but does not say which one it is.")
+        return self.tokens[self.ids[role]], self.ids[role]
+
+
+def read(keys: Keys) -> Vocabulary:
+    model = keys.text("tokenizer.ggml.model")
+    if model not in _DEFAULT_IDS:
+        raise TokenizerError(
+            f"{keys.where} has a tokenizer of the kind {model!r}; {', '.join(_DEFAULT_IDS)} can be read."
+        )
+    tokens = keys.array("tokenizer.ggml.tokens", str)
+    if not tokens:
+        raise keys.damaged("tokenizer.ggml.tokens", "there are no tokens in it")
+    types = keys.array("tokenizer.ggml.token_type", int, len(tokens)) or [NORMAL] * len(tokens)
+    if model == "bert":
+        tokens = [_from_phantom(token, kind) for token, kind in zip(tokens, types, strict=True)]
+    if len(set(tokens)) < len(tokens):
+        twice = next(token for i, token in enumerate(tokens) if tokens.index(token) != i)
+        raise keys.damaged("tokenizer.ggml.tokens", f"the token {twice!r} is in it twice")
+    ids = {role: i for role, i in _DEFAULT_IDS[model].items() if i < len(tokens)}
+    for role, stem in ID_KEYS.items():
+        if (i := keys.index(f"tokenizer.ggml.{stem}_token_id", len(tokens))) is not None:
+            ids[role] = i
+    if model == "bert":  # where a text starts with BOS, BERT's starts with CLS: newer files say it this way
+        bos = ids.pop("bos", ids.get("cls"))
+        if "tokenizer.ggml.cls_token_id" not in keys.metadata and bos is not None:
+            ids["cls"] = bos
+    flags = {}
+    for key in (
+        "add_bos_token",
+        "add_eos_token",
+        "add_space_prefix",
+        "normalizer.lowercase",
+        "normalizer.strip_accents",
+    ):
+        if (flag := keys.flag(f"tokenizer.ggml.{key}")) is not None:
+            flags[key] = flag
+    return Vocabulary(
+        keys.where,
+        model,
+        keys.text("tokenizer.ggml.pre") or "default",
+        tokens,
+        types,
+        keys.array("tokenizer.ggml.scores", float, len(tokens)),
+        [_merge(text, keys) for text in keys.array("tokenizer.ggml.merges", str)],
+        ids,
+        flags,
+    )
+
+
+def _merge(text: str, keys: Keys) -> tuple[str, str]:
+    left, space, right = text.partition(" ")
+    if not (left and space and right) or " " in right:
+        raise keys.damaged("tokenizer.ggml.merges", f"{text!r} is not two tokens with a space between")
+    return left, right
+
+
+# ── the three kinds ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
+    table = vocab.table
+    check_merges(vocab.merges, table, vocab.where)
+    raw = tokenizers.Tokenizer(models.BPE(table, vocab.merges, ignore_merges=vocab.split.whole_words))
+    if vocab.split.nfc:
+        raw.normalizer = normalizers.NFC()
+    raw.pre_tokenizer = vocab.split.pre_tokenizer()
+    raw.decoder = decoders.ByteLevel()
+    return raw
+
+
+def check_merges(merges: Iterable[tuple[str, str]], table: Mapping[str, int], where: str) -> None:
+    for left, right in merges:
+        for token in (left, right, left + right):
+            if token not in table:
+                raise TokenizerError(f"{where} merges {left!r} and {right!r}, but has no token {token!r}.")
+
+
+def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
+    if not vocab.scores:
+        raise TokenizerError(f"{vocab.where} has a SentencePiece vocabulary without scores (tokenizer.ggml.scores).")
+    unknown = vocab.tokens[vocab.ids["unk"]] if "unk" in vocab.ids else None
+    raw = tokenizers.Tokenizer(
+        models.BPE(vocab.table, merges_by_score(vocab), unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    )
+    prefix = vocab.flags.get("add_space_prefix", True)
+    visible = [normalizers.Prepend(SPACE)] if prefix else []
+    raw.normalizer = normalizers.Sequence([*visible, normalizers.Replace(" ", SPACE)])
+    hidden = [decoders.Strip(" ", 1, 0)] if prefix else []
+    raw.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *hidden])
+    return raw
+
+
+def merges_by_score(vocab: Vocabulary) -> list[tuple[str, str]]:
+    """Every pair of pieces that makes a piece, best piece first.
+
+    SentencePiece always joins the neighbours whose union scores best, the leftmost on a tie. Among the ways to make one
+    piece the longer left half goes first, which amounts to the leftmost.
+    """
+    pieces = {
+        token: score
+        for token, kind, score in zip(vocab.tokens, vocab.types, vocab.scores, strict=True)
+        if kind in (NORMAL, USER_DEFINED, UNUSED)  # control and byte tokens are never made from text
+    }
+    ranked = [
+        (-score, -cut, -len(piece), piece[:cut], piece[cut:])
+        for piece, score in pieces.items()
+        for cut in range(1, len(piece))
+        if piece[:cut] in pieces and piece[cut:] in pieces
+    ]
+    ranked.sort(key=lambda merge: merge[:3])
+    return [(left, right) for *_, left, right in ranked]
+
+
+def _wordpiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
+    raw = tokenizers.Tokenizer(models.WordPiece(vocab.table, unk_token=vocab.end("unk")[0]))
+    lowercase = vocab.flags.get("normalizer.lowercase", True)
+    raw.normalizer = normalizers.BertNormalizer(
+        lowercase=lowercase, strip_accents=vocab.flags.get("normalizer.strip_accents", lowercase)
+    )
+    raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    raw.decoder = decoders.WordPiece(prefix="##")
+    return raw
+
+
+def _from_phantom(token: str, kind: int) -> str:
+    """GGUF marks the start of a word (`▁ing`), WordPiece its continuation (`##ing`); names in brackets are bare."""
+    if token.startswith(SPACE):
+        return token[len(SPACE) :]
+    bare = kind != NORMAL or (token.startswith("[") and token.endswith("]") and len(token) > 2)
+    return token if bare else f"##{token}"
+
+
+BUILDERS = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece}
+
+
+def frame(vocab: Vocabulary) -> processors.PostProcessor:
+    """What goes around a text."""
+    if vocab.model == "bert":
+        return bert_frame(vocab.end("cls"), vocab.end("sep"))
+    if vocab.pre == "roberta-bpe":
+        return processors.RobertaProcessing(vocab.end("eos"), vocab.end("bos"), add_prefix_space=False)
+    default = vocab.model == "llama" or vocab.split.adds_bos
+    bos = vocab.end("bos") if vocab.flags.get("add_bos_token", default) else None
+    eos = vocab.end("eos") if vocab.flags.get("add_eos_token", False) else None
+    return bos_eos_frame(bos, eos)

@@ -1,0 +1,267 @@
+"""The tokenizer: text ⇄ ids, over the `tokenizers` library.
+
+In: a `tokenizers.Tokenizer` and what its files say about it. Out: one class the rest of the package uses. It adds what
+the library leaves open: text that spells a control token stays text, ids outside the vocabulary and text that is not
+Unicode are refused, and decoding can be streamed.
+"""
+
+import json
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import pre_tokenizers
+
+from regard.errors import TokenizerError
+from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
+from regard.text.files import read_directory
+from regard.text.reading import guarded
+from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, piece_bytes
+
+
+class Tokenizer:
+    """Text ⇄ ids.
+
+    `specials` maps roles ("bos", "eos", …) to token spellings; `chat_templates` maps names to Jinja templates, the
+    usual one being "default"; `where` is what error messages call this tokenizer, normally its file.
+
+    By default a text that spells a control token (`<|im_end|>`, `[SEP]`) is encoded as the characters it is made of;
+    `allow_control=True` reads such spellings as the tokens they name.
+    """
+
+    def __init__(
+        self,
+        raw: tokenizers.Tokenizer,
+        *,
+        specials: Mapping[str, str] | None = None,
+        chat_templates: Mapping[str, str] | None = None,
+        model_max_length: int | None = None,
+        clean_up_spaces: bool = False,
+        where: str = "the tokenizer",
+    ):
+        raw.no_truncation()
+        raw.no_padding()
+        raw.encode_special_tokens = False
+        self.raw = raw
+        self.where = where
+        self.specials = dict(specials or {})
+        self.chat_templates = dict(chat_templates or {})
+        self.model_max_length = model_max_length
+        self.vocab: dict[str, int] = raw.get_vocab(with_added_tokens=True)
+        self._ids = frozenset(self.vocab.values())
+        self.n_vocab = max(self._ids, default=-1) + 1
+        self.special_ids = frozenset(special_tokens(raw))
+        self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
+        for role, token in self.specials.items():
+            if token not in self.vocab:
+                raise TokenizerError(f"{where} names {token!r} as its {role} token, but no token is spelled like that.")
+        self._plain = guarded(where, lambda: text_twin(raw))
+        guarded(where, lambda: raw.encode("a", "a"))  # a broken post-processor shows here, not in the middle of a run
+
+    # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def kind(self) -> str:
+        """`bpe`, `wordpiece`, `unigram` or `wordlevel`."""
+        return type(self.raw.model).__name__.lower()
+
+    def _special_id(self, role: str) -> int | None:
+        return self.vocab.get(self.specials.get(role, ""))
+
+    @property
+    def bos_id(self) -> int | None:
+        return self._special_id("bos")
+
+    @property
+    def eos_id(self) -> int | None:
+        return self._special_id("eos")
+
+    @property
+    def unk_id(self) -> int | None:
+        return self._special_id("unk")
+
+    @property
+    def pad_id(self) -> int | None:
+        return self._special_id("pad")
+
+    @property
+    def sep_id(self) -> int | None:
+        return self._special_id("sep")
+
+    @property
+    def cls_id(self) -> int | None:
+        return self._special_id("cls")
+
+    @property
+    def mask_id(self) -> int | None:
+        return self._special_id("mask")
+
+    @property
+    def chat_template(self) -> str | None:
+        return self.chat_templates.get("default")
+
+    @property
+    def plain(self) -> tokenizers.Tokenizer:
+        """The twin that reads every control token's spelling as text."""
+        return self._plain
+
+    def check_vocab(self, n_rows: int) -> None:
+        """Refuse a vocabulary that does not fit an embedding of `n_rows` rows."""
+        if self.n_vocab > n_rows:
+            token = max(self.vocab, key=self.vocab.__getitem__)
+            raise TokenizerError(
+                f"{self.where} gives {token!r} the id {self.n_vocab - 1}, but the model's embedding has only "
+                f"{n_rows} rows; use the tokenizer the model was trained with, or enlarge the embedding."
+            )
+
+    # ── text → ids ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def encode(self, text: str, *, add_special: bool = True, allow_control: bool = False) -> list[int]:
+        return self._encode(text, None, add_special, allow_control).ids
+
+    def encode_pair(self, a: str, b: str, *, allow_control: bool = False) -> tuple[list[int], list[int]]:
+        """Ids and token types of a pair, `[CLS] a [SEP] b [SEP]` for BERT."""
+        encoding = self._encode(a, b, True, allow_control)
+        return encoding.ids, encoding.type_ids
+
+    def encode_batch(
+        self, texts: Sequence[str], *, add_special: bool = True, allow_control: bool = False
+    ) -> list[list[int]]:
+        """`encode` of many texts at once, on all cores."""
+        texts = [self._unicode(text) for text in texts]
+        encoder = self.raw if allow_control else self._plain
+        batch = guarded(self.where, lambda: encoder.encode_batch_fast(texts, add_special_tokens=add_special))
+        return [encoding.ids for encoding in batch]
+
+    def encode_with_offsets(
+        self, text: str, *, add_special: bool = True, allow_control: bool = False
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids, and for each the (start, end) of its characters in the text; (0, 0) for added special tokens."""
+        encoding = self._encode(text, None, add_special, allow_control)
+        return encoding.ids, encoding.offsets
+
+    def encode_words(self, words: Sequence[str], *, add_special: bool = True) -> tuple[list[int], list[int | None]]:
+        """Ids of a text given as words, and for each id the index of its word (None for special tokens)."""
+        words = [self._unicode(word) for word in words]
+        if not self._marks_words:
+            words = [f" {word}" if i else word for i, word in enumerate(words)]
+        encoding = guarded(
+            self.where, lambda: self._plain.encode(words, is_pretokenized=True, add_special_tokens=add_special)
+        )
+        return encoding.ids, encoding.word_ids
+
+    def words(self, text: str) -> list[tuple[str, int, int]]:
+        """The words and punctuation marks of a text, each with the (start, end) of its characters."""
+        pieces = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(self._unicode(text))
+        return [(word, start, end) for word, (start, end) in pieces]
+
+    @cached_property
+    def _marks_words(self) -> bool:
+        """Whether the pipeline itself tells the start of a word, rather than leaving it to the space in the text."""
+        state = "" if self.raw.pre_tokenizer is None else self.raw.pre_tokenizer.__getstate__().decode()
+        spaceless = ('"type":"ByteLevel","add_prefix_space":false', '"prepend_scheme":"never"')
+        return not any(mark in state for mark in spaceless)
+
+    def _encode(self, text: str, pair: str | None, add_special: bool, allow_control: bool) -> tokenizers.Encoding:
+        text = self._unicode(text)
+        pair = None if pair is None else self._unicode(pair)
+        encoder = self.raw if allow_control else self._plain
+        return guarded(self.where, lambda: encoder.encode(text, pair, add_special_tokens=add_special))
+
+    def _unicode(self, text: str) -> str:
+        if not isinstance(text, str):
+            raise TokenizerError(f"Only text can be encoded, and this is {type(text).__name__}.")
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise TokenizerError(
+                    f"The text has a lone surrogate (U+{ord(text[error.start]):04X}) at position {error.start}, "
+                    "which is not a character; decode the bytes it came from as UTF-8."
+                ) from None
+        return text
+
+    # ── ids → text ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
+        text = self.raw.decode([self._checked(i) for i in ids], skip_special_tokens=skip_special)
+        return clean_up(text) if self._clean else text
+
+    def stream(self, *, skip_special: bool = True) -> Stream:
+        """A decoder for ids as they come; its pieces joined are `decode` of them all."""
+        return Stream(self.raw, self._checked, self.special_ids if skip_special else (), self._clean)
+
+    def token(self, token_id: int) -> str:
+        """The piece as the vocabulary spells it."""
+        return self.raw.id_to_token(self._checked(token_id)) or ""
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Each token as a person would read it: spaces as spaces, bytes that are no whole character as `\\xe2`."""
+        return [self._readable(self.token(i)) if i not in self.special_ids else self.token(i) for i in ids]
+
+    def _readable(self, piece: str) -> str:
+        if "ByteLevel" in self._decoder_kinds:
+            return piece_bytes(piece).decode(errors="backslashreplace")
+        if "ByteFallback" in self._decoder_kinds and is_byte_piece(piece):
+            return bytes.fromhex(piece[3:5]).decode(errors="backslashreplace")
+        return piece.replace("▁", " ")
+
+    @cached_property
+    def _decoder_kinds(self) -> frozenset[str]:
+        return frozenset(step["type"] for step in decoder_steps(self.raw))
+
+    def _checked(self, token_id: int) -> int:
+        try:
+            index = operator.index(token_id)
+        except TypeError:
+            raise TokenizerError(f"A token id is a whole number, and {token_id!r} is not.") from None
+        if index not in self._ids:
+            raise TokenizerError(f"{self.where} has no token {index}; its ids go from 0 to {self.n_vocab - 1}.")
+        return index
+
+    # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write tokenizer.json and tokenizer_config.json, which `load_tokenizer` and `transformers` read alike."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / "tokenizer.json", self.raw.to_str(pretty=True))
+        _replace(folder / "tokenizer_config.json", json.dumps(self._config(), indent=2, ensure_ascii=False) + "\n")
+
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        config |= {f"{role}_token": self.specials[role] for role in SPECIAL_ROLES if role in self.specials}
+        config["clean_up_tokenization_spaces"] = self._clean
+        if self.model_max_length is not None:
+            config["model_max_length"] = self.model_max_length
+        if 1 in self.raw.encode("a", "a").type_ids:
+            config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+        if list(self.chat_templates) == ["default"]:
+            config["chat_template"] = self.chat_templates["default"]
+        elif self.chat_templates:
+            config["chat_template"] = [{"name": n, "template": t} for n, t in self.chat_templates.items()]
+        return config
+
+
+def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
+    """The tokenizer of a model directory, giving the ids `transformers` gives for it."""
+    found = read_directory(Path(directory))
+    return Tokenizer(
+        found.raw,
+        specials=found.specials,
+        chat_templates=found.chat_templates,
+        model_max_length=found.model_max_length,
+        clean_up_spaces=found.clean_up_spaces,
+        where=found.where,
+    )
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a whole file or nothing."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

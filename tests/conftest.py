@@ -1,0 +1,35 @@
+"""What several test folders share: tiny models saved as directories, each made once per run."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pytest
+import torch
+
+torch.set_num_threads(1)  # tiny tensors, and pytest-xdist already uses every core
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`saved(name)`: the directory of a tiny random Hugging Face model of `tiny.MODELS`."""
+    import tiny
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    done: dict[str, Path] = {}
+
+    def save(name: str) -> Path:
+        if name not in done:
+            done[name] = tmp_path_factory.mktemp(name)
+            tiny.make(name).save_pretrained(done[name])
+        return done[name]
+
+    return save

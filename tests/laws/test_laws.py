@@ -1,0 +1,122 @@
+"""The equalities that hold everything together, for every family."""
+
+import dataclasses
+
+import pytest
+import tiny
+import torch
+
+import regard
+from regard.engine.verify import batch_or_single, cached_or_not, largest, readable_or_fused, run
+from regard.model.transformer import EncoderOnly
+from regard.nn.see import watching
+
+ROWS = [[7, 9, 12, 40, 33, 8, 21, 15, 6, 30, 11], [8, 14, 9], [22, 6, 19, 45, 7]]
+CLOSE = 5e-5  # float32, through layers of weights large enough that a wrong wiring shows
+WRITERS = [*tiny.DECODERS, *tiny.SEQ2SEQ]
+
+
+@pytest.fixture(params=tiny.MODELS)
+def model(request, saved):
+    if request.param == "bart-classify":
+        pytest.skip("its decoder reads the source itself; classification has a law of its own below")
+    return regard.load(saved(request.param))
+
+
+@torch.no_grad()
+def test_batch_is_single_and_padded_is_unpadded(model):
+    assert batch_or_single(model.net, ROWS) < CLOSE
+
+
+@torch.no_grad()
+def test_readable_is_fused(model):
+    assert readable_or_fused(model.net, ROWS) < CLOSE
+
+
+@torch.no_grad()
+def test_cached_is_uncached(model):
+    difference = cached_or_not(model.net, ROWS)
+    assert isinstance(model.net, EncoderOnly) if difference is None else difference < CLOSE
+
+
+@torch.no_grad()
+def test_left_padding_is_no_padding(model):
+    """A mask with padding in front gives what the text alone gives."""
+    if model.spec.kind == "encoder-decoder":
+        pytest.skip("targets are never padded in front")
+    ids = torch.tensor([[1, 1, 1, *ROWS[2]]])
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1]])
+    out, alone = model(ids, mask=mask), model([ROWS[2]])
+    if model.spec.head.kind == "classify":
+        pytest.skip("the first token is the classifier's, so padding cannot stand in front")
+    torch.testing.assert_close(out[:, 3:], alone, rtol=0, atol=CLOSE)
+
+
+@torch.no_grad()
+def test_seen_is_unseen(model):
+    """A watcher that changes nothing changes nothing, and every name is shown once."""
+    names: list[str] = []
+
+    def note(name: str, x: torch.Tensor) -> torch.Tensor:
+        names.append(name)
+        return x
+
+    plain = run(model.net, ROWS)
+    with watching(note):
+        assert largest(plain, run(model.net, ROWS)) < CLOSE
+    assert len(names) == len(set(names))
+    assert "embed.out" in names or {"encoder.embed.out", "decoder.embed.out"} <= set(names)
+    layers = sum(stack.n_layers for stack in model.spec.stacks.values())
+    assert sum(name.endswith("attention.weights") for name in names) == layers
+
+
+@torch.no_grad()
+def test_save_then_load_is_identity(model, tmp_path):
+    model.save(tmp_path / "copy")
+    again = regard.load(tmp_path / "copy")
+    first, second = model.net.state_dict(), again.net.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert dataclasses.asdict(again.spec) == dataclasses.asdict(model.spec)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_generating_in_a_batch_is_generating_alone(name, saved):
+    model = regard.load(saved(name))
+    for settings in ({"temperature": 0.0}, {"temperature": 1.0, "seed": 7, "n": 2}, {"num_beams": 3}):
+        together = answers(model, ROWS, settings)
+        alone = [answers(model, [row], settings)[0] for row in ROWS]
+        assert together == alone
+
+
+def answers(model, rows, settings):
+    """Ids generated for each row: through the same door as text, which takes batches of ids only inside."""
+    from regard.engine.generate import Answer, generate, search
+
+    asked = model._ask(rows, {"max_new_tokens": 10, **settings})
+    if settings.get("num_beams", 1) > 1:
+        return [[a.ids for a in each] for each in search(asked.stepper, asked.rows)]
+    done = [a.ids for a in generate(asked.stepper, asked.rows, asked.prompt_of) if isinstance(a, Answer)]
+    n = settings.get("n", 1)
+    return [done[i * n : (i + 1) * n] for i in range(len(rows))]
+
+
+@torch.no_grad()
+def test_classifying_in_a_batch_is_classifying_alone(saved):
+    model = regard.load(saved("bart-classify"))
+    rows = [[*row, 2] for row in ROWS]
+    together = model(rows)
+    for i, row in enumerate(rows):
+        torch.testing.assert_close(together[i], model([row])[0], rtol=0, atol=CLOSE)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "llama-gqa-tied", "llama3", "qwen2", "mistral"])
+@torch.no_grad()
+def test_laying_out_for_decoding_changes_no_weight(name, saved):
+    from regard.engine.decode import lay_out_for_decoding
+
+    model = regard.load(saved(name))
+    before, out = {k: v.clone() for k, v in model.net.state_dict().items()}, model(ROWS[0])
+    lay_out_for_decoding(model.net)
+    assert all(torch.equal(v, before[k]) for k, v in model.net.state_dict().items())
+    torch.testing.assert_close(model(ROWS[0]), out, rtol=0, atol=CLOSE)
