@@ -5,7 +5,7 @@ import regard
 model = regard.load("smollm2")
 trace = model.trace("The pizza came out of the oven and it tasted good")
 
-layer, head = 5, 3
+layer, head = 13, 8  # this head looks for what the sentence is about
 A = trace[f"decoder.{layer}.attention.weights"][head]  # (N, T): how much word i looks at word j
 print(f"layer {layer}, head {head}: weights {tuple(A.shape)}, rows sum to {A.sum(-1).mean():.4f}\n")
 for i, word in enumerate(trace.tokens):

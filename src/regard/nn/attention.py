@@ -142,7 +142,7 @@ class MultiHead(Heads):
         self.packed = SideBySide(self.W_q, self.W_k, self.W_v)
 
     def project(self, X: Tensor) -> tuple[Tensor, ...]:
-        if self.packed is not None and self.packed.holds():
+        if self.packed is not None and self.packed.suits(X):
             return self.packed(X)
         return self.W_q(X), self.W_k(X), self.W_v(X)
 

@@ -55,7 +55,7 @@ class GatedMLP(Part):
         self.packed = SideBySide(self.gate, self.up)
 
     def project(self, X: Tensor) -> tuple[Tensor, ...]:
-        if self.packed is not None and self.packed.holds():
+        if self.packed is not None and self.packed.suits(X):
             return self.packed(X)
         return self.gate(X), self.up(X)
 

@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+FEW = 8  # rows
+
+
 class SideBySide:
     """Several linear maps of the same X as one product."""
 
@@ -26,9 +29,12 @@ class SideBySide:
             for W, bias in zip(maps, self.bias.split(self.sizes), strict=True):
                 W.bias.data = bias
 
-    def holds(self) -> bool:
-        """False once somebody has replaced the weights (moved them to another device, say)."""
-        return self.weight.data_ptr() == self.maps[0].weight.data_ptr()
+    def suits(self, X: Tensor) -> bool:
+        """One product pays for few rows; of many, separate ones are as fast and their results lie together.
+
+        Never once somebody has replaced the weights (moved them to another device, say).
+        """
+        return X.shape[1] <= FEW and self.weight.data_ptr() == self.maps[0].weight.data_ptr()
 
     def __call__(self, X: Tensor) -> tuple[Tensor, ...]:
         return F.linear(X, self.weight, self.bias).split(self.sizes, -1)

@@ -238,7 +238,7 @@ class Tokenizer:
         config["clean_up_tokenization_spaces"] = self._clean
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
-        if 1 in self.raw.encode("a", "a").type_ids:
+        if "cls" in self.specials and 1 in self.raw.encode("a", "a").type_ids:
             config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
         if list(self.chat_templates) == ["default"]:
             config["chat_template"] = self.chat_templates["default"]
