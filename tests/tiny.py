@@ -124,9 +124,7 @@ MODELS: dict[str, Callable[[], hf.PreTrainedModel]] = {
     ),
     "mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**LLAMA, num_key_value_heads=2, sliding_window=5)),
     "qwen2": lambda: hf.Qwen2ForCausalLM(
-        hf.Qwen2Config(
-            **LLAMA, num_key_value_heads=2, use_sliding_window=True, sliding_window=6, max_window_layers=1
-        )
+        hf.Qwen2Config(**LLAMA, num_key_value_heads=2, use_sliding_window=True, sliding_window=6, max_window_layers=1)
     ),
 }
 

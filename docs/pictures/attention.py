@@ -1,6 +1,6 @@
 """Draws docs/pictures/attention.svg: the attention weights of one head of SmolLM2 in a real run.
 
-    python docs/pictures/attention.py
+python docs/pictures/attention.py
 """
 
 from pathlib import Path

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import Decoder, Stepper, Translator, pad
-from regard.engine.encode import Progress, class_logits, pool, run_batched, split_words
+from regard.engine.encode import Progress, class_logits, pool, run_batched
 from regard.engine.generate import Answer, Token, generate, search
 from regard.engine.sample import RowState, start
 from regard.engine.settings import Settings
@@ -209,7 +209,7 @@ class Model:
         """The continuation of a prompt (for an encoder-decoder: what it writes for that source).
 
         One prompt and n=1: a string. n > 1: a list of strings. A list of prompts: a list of what each would have given.
-        Settings are those of `Settings`; temperature=0 is greedy. `control=True` reads control tokens spelt in the prompt.
+        Settings are those of `Settings`; temperature=0 is greedy, and an answer has at most 256 tokens unless told. `control=True` reads control tokens spelt in the prompt.
         """
         answers = [[a.text for a in each] for each in self.answers(prompt, **given)]
         shaped = [each[0] if len(each) == 1 else each for each in answers]
@@ -361,7 +361,7 @@ class Model:
         self._need_head("tag", "tag")
         assert isinstance(self.net, EncoderOnly)
         net, listed = self.net, [texts] if isinstance(texts, str) else list(texts)
-        words = [split_words(text) for text in listed]
+        words = [self.tokenizer.words(text) for text in listed]
         encoded = [self.tokenizer.encode_words([w for w, _, _ in each]) for each in words]
         rows = [self._fit(ids) for ids, _ in encoded]
 

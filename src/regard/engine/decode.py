@@ -73,15 +73,18 @@ class Decoder:
         lay_out_for_decoding(net)
         device = net.embed.tokens.weight.device
         self.net = net
-        self.ids, self.real = pad(prompts, net.spec.pad_id or 0, left=True, device=device)
-        self.cache = Cache(net.stack.n_layers, self.ids.shape[1] + room)
+        self.ids, real = pad(prompts, net.spec.pad_id or 0, left=True, device=device)
+        N = self.ids.shape[1]
+        self.cache = Cache(net.stack.n_layers, N + room)
+        self.real: Tensor | None = None  # (B, N + room): what follows the prompts is never padding
+        if real is not None:
+            self.real = torch.ones(len(prompts), N + room, dtype=torch.bool, device=device)
+            self.real[:, :N] = real
 
     def start(self) -> Tensor:
         return self._logits(self.ids)
 
     def step(self, ids: Tensor) -> Tensor:
-        if self.real is not None:
-            self.real = torch.cat([self.real, torch.ones_like(self.real[:, :1])], 1)
         return self._logits(ids[:, None])
 
     def pick(self, rows: Sequence[int]) -> None:
@@ -90,7 +93,8 @@ class Decoder:
         self.real = None if self.real is None else self.real[index]
 
     def _logits(self, ids: Tensor) -> Tensor:
-        states = self.net.states(ids, self.real, self.cache)
+        T = self.cache.length + ids.shape[1]
+        states = self.net.states(ids, None if self.real is None else self.real[:, :T], self.cache)
         return self.net.logits(states[:, -1:])[:, 0]  # only the newest position is unembedded
 
 

@@ -4,7 +4,6 @@ Texts are sorted by length and batched by a budget of tokens, so that little of 
 the order in which the texts were given.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -73,8 +72,3 @@ def class_logits(net: Network, ids: Tensor, real: Tensor | None, types: Tensor |
     ends = ids == net.spec.eos_ids[0]
     last = ids.shape[1] - 1 - ends.flip(1).long().argmax(1)
     return net.classify(ids, shifted, last, real)
-
-
-def split_words(text: str) -> list[tuple[str, int, int]]:
-    """Words and punctuation marks, each with where it stands in the text."""
-    return [(m.group(), m.start(), m.end()) for m in re.finditer(r"\w+(?:['’]\w+)?|[^\w\s]", text)]

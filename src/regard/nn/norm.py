@@ -48,4 +48,6 @@ class RMSNorm(Part):
     def forward(self, X: Tensor) -> Tensor:
         if watched():
             return see("out", rms_norm(X, self.weight, self.eps))
-        return X * torch.rsqrt(X.square().mean(-1, keepdim=True) + self.eps) * self.weight  # F.rms_norm is slower on CPUs
+        return (
+            X * torch.rsqrt(X.square().mean(-1, keepdim=True) + self.eps) * self.weight
+        )  # F.rms_norm is slower on CPUs

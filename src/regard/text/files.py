@@ -16,7 +16,15 @@ from tokenizers import AddedToken
 from regard.errors import TokenizerError
 from regard.text import legacy
 from regard.text.control import SPECIAL_ROLES
-from regard.text.reading import check_model, check_stages, guarded, parse_object, read_object, read_text
+from regard.text.reading import (
+    check_frame,
+    check_model,
+    check_normalizer,
+    guarded,
+    parse_object,
+    read_object,
+    read_text,
+)
 
 VERY_LONG = 10**12  # `model_max_length` is a huge sentinel where nobody set it
 
@@ -88,7 +96,10 @@ def _read_settings(folder: Path) -> Settings:
         elif f"{role}_token" in named:
             settings.unset.add(role)
     extra = named.get("extra_special_tokens") or named.get("additional_special_tokens") or []
-    settings.extra = [_added_token(e, file) for e in (extra.values() if isinstance(extra, dict) else extra)]
+    extra = list(extra.values()) if isinstance(extra, dict) else extra
+    if not isinstance(extra, list):
+        raise TokenizerError(f"{file} has special tokens that are not a list.")
+    settings.extra = [_added_token(entry, file) for entry in extra]
     if "added_tokens_decoder" not in config:
         special = {t.content for t in (*settings.specials.values(), *settings.extra)}
         settings.added = _added_by_spelling(read_object(folder / "added_tokens.json"), special, folder)
@@ -150,8 +161,9 @@ def _from_json(file: Path) -> tokenizers.Tokenizer:
     text = read_text(file)
     data = parse_object(text, file)
     check_model(data.get("model"), file)
-    check_stages(data, file)
+    check_normalizer(data, file)
     raw = guarded(str(file), lambda: tokenizers.Tokenizer.from_str(text))
+    check_frame(data, file)
     for token in data.get("added_tokens") or []:
         if raw.token_to_id(token["content"]) != token["id"]:
             raise TokenizerError(

@@ -7,7 +7,7 @@ than it should: some contradictions make it panic, which prints to stderr and is
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,19 +41,21 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def check_model(model: Any, file: Path) -> None:
-    """Refuse a vocabulary with shared ids and merges of or into missing tokens, some of which panic the library."""
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
-        raise TokenizerError(f"{file} has no model with a vocabulary.")
-    vocab = model["vocab"]
-    if isinstance(vocab, list):
+    """Refuse a vocabulary with shared ids, and merges of or into missing tokens, on which the library panics."""
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, list):  # a unigram model: pieces with scores, their place is their id
         return
+    if not isinstance(vocab, dict):
+        raise TokenizerError(f"{file} has no model with a vocabulary.")
     check_ids(vocab, file)
-    prefix = model.get("continuing_subword_prefix") or ""
-    for merge in model.get("merges") or []:
+    prefix = model.get("continuing_subword_prefix")
+    merges = model.get("merges", [])
+    for merge in merges if isinstance(merges, list) else []:
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             raise TokenizerError(f"{file} has a merge that is not a pair of tokens: {merge!r}.")
-        for token in (*pair, pair[0] + pair[1].removeprefix(prefix)):
+        made = pair[0] + pair[1].removeprefix(prefix if isinstance(prefix, str) else "")
+        for token in (*pair, made):
             if token not in vocab:
                 raise TokenizerError(f"{file} merges {pair[0]!r} and {pair[1]!r}, but has no token {token!r}.")
 
@@ -68,27 +70,27 @@ def check_ids(vocab: dict[str, Any], file: Path) -> None:
         seen[i] = token
 
 
-def check_stages(data: dict[str, Any], file: Path) -> None:
-    """Two more things the library panics on: a template naming unknown special tokens, a damaged character map."""
-    for stage in _stages(data.get("post_processor"), "processors"):
-        known = stage.get("special_tokens") or {}
-        used = [
-            p.get("SpecialToken") for key in ("single", "pair") for p in stage.get(key) or [] if isinstance(p, dict)
-        ]
-        for token in used:
-            if token and token.get("id") not in known:
-                raise TokenizerError(
-                    f"{file} puts {token.get('id')!r} around texts without saying which token that is."
-                )
+def check_normalizer(data: dict[str, Any], file: Path) -> None:
+    """Refuse a damaged SentencePiece character map, on which the library panics."""
     for stage in _stages(data.get("normalizer"), "normalizers"):
         if stage.get("type") == "Precompiled" and not _is_charsmap(stage.get("precompiled_charsmap")):
             raise TokenizerError(f"{file} has a damaged precompiled_charsmap.")
 
 
-def _stages(stage: Any, children: str) -> Iterable[dict[str, Any]]:
+def check_frame(data: dict[str, Any], file: Path) -> None:
+    """Refuse a template of unknown special tokens, on which the library panics later; it has parsed the file by now."""
+    for stage in _stages(data.get("post_processor"), "processors"):
+        for piece in [*stage.get("single", []), *stage.get("pair", [])]:
+            token = piece.get("SpecialToken")
+            if token and token["id"] not in stage["special_tokens"]:
+                raise TokenizerError(f"{file} puts {token['id']!r} around texts without saying which token that is.")
+
+
+def _stages(stage: Any, children: str) -> Iterator[dict[str, Any]]:
     if isinstance(stage, dict):
         yield stage
-        for child in stage.get(children) or []:
+        inside = stage.get(children)
+        for child in inside if isinstance(inside, list) else []:
             yield from _stages(child, children)
 
 

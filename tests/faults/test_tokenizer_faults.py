@@ -1,0 +1,288 @@
+"""Damaged tokenizer files are refused by name; hostile text gets the reference library's ids or a clear refusal."""
+
+import copy
+import json
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+import tiny_tokenizers as tiny
+from regard.errors import TokenizerError
+from regard.text.gguf_vocab import gguf_vocab, tokenizer_from_gguf
+from regard.text.tokenizer import Tokenizer, load_tokenizer
+
+BYTES = Tokenizer(tiny.byte_level(), where="bytes")
+PIECES = Tokenizer(tiny.wordpiece(), where="pieces")
+SPM_METADATA = tiny.sentencepiece_metadata(tiny.sentencepiece_model())
+SPM = tokenizer_from_gguf(SPM_METADATA, "spm.gguf")
+KINDS = {"bytes": BYTES, "pieces": PIECES, "spm": SPM}
+GOOD: dict[str, Any] = json.loads(BYTES.raw.to_str())
+
+
+def edited(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    data = copy.deepcopy(GOOD)
+    change(data)
+    return data
+
+
+DAMAGED: dict[str, Any] = {
+    "empty": "",
+    "cut": json.dumps(GOOD)[:1000],
+    "a list": [],
+    "no model": {},
+    "vocabulary missing": edited(lambda d: d["model"].pop("vocab")),
+    "vocabulary a number": edited(lambda d: d["model"].update(vocab=3)),
+    "merge of a missing token": edited(lambda d: d["model"]["merges"].append(["the", "zebra"])),
+    "merge into a missing token": edited(lambda d: d["model"]["merges"].append(["!", "!"])),
+    "merge of three": edited(lambda d: d["model"]["merges"].append(["a", "b", "c"])),
+    "merge a number": edited(lambda d: d["model"]["merges"].append(7)),
+    "one id twice": edited(lambda d: d["model"]["vocab"].update(again=5)),
+    "a negative id": edited(lambda d: d["model"]["vocab"].update(again=-1)),
+    "an id in words": edited(lambda d: d["model"]["vocab"].update(again="5")),
+    "an id of 2⁴⁰": edited(lambda d: d["model"]["vocab"].update(again=2**40)),
+    "an added token with another id": edited(lambda d: d["added_tokens"][0].update(id=9999)),
+    "an unknown kind": edited(lambda d: d["model"].update(type="Sorcery")),
+    "a broken split": edited(
+        lambda d: d.update(pre_tokenizer={"type": "Split", "pattern": {"Regex": "("}, "behavior": "Isolated"})
+    ),
+    "a frame of unknown tokens": edited(
+        lambda d: d.update(
+            post_processor={
+                "type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "[X]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [],
+                "special_tokens": {},
+            }
+        )
+    ),
+    "a broken character map": edited(
+        lambda d: d.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"})
+    ),
+    "deep nesting": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_tokenizer_json_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    content = DAMAGED[name]
+    (tmp_path / "tokenizer.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json") as caught:
+        load_tokenizer(tmp_path)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_not_text(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(b'{"model": "\xff\xfe"}')
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json is not UTF-8"):
+        load_tokenizer(tmp_path)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), junk=st.sampled_from([None, 0, -1, 2**70, "", "x", [], {}, [[]], True, 1.5]))
+def test_any_value_replaced_loads_or_is_refused(tmp_path: Path, seed: int, junk: Any) -> None:
+    """One value somewhere in the files becomes junk."""
+    rng = random.Random(seed)
+    data = copy.deepcopy(GOOD)
+    data["post_processor"] = json.loads(PIECES.raw.post_processor.__getstate__())
+    data["normalizer"] = {"type": "Sequence", "normalizers": [json.loads(PIECES.raw.normalizer.__getstate__())]}
+    token = {"content": "<|im_end|>", "lstrip": False, "special": True}
+    config = {
+        "added_tokens_decoder": {"2": token},
+        "eos_token": token,
+        "extra_special_tokens": ["<|im_start|>"],
+        "chat_template": [{"name": "default", "template": "x"}],
+        "model_max_length": 10,
+        "tokenizer_class": "GPT2Tokenizer",
+    }
+    files = {"tokenizer.json": data, "tokenizer_config.json": config}
+    node: Any = files[rng.choice(list(files))]
+    while True:
+        key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+        if not isinstance(node[key], dict | list) or not node[key] or rng.random() < 0.3:
+            break
+        node = node[key]
+    node[key] = junk
+    for name, content in files.items():
+        tiny.write_json(tmp_path / name, content)
+    try:
+        tokenizer = load_tokenizer(tmp_path)
+        tokenizer.decode(tokenizer.encode("the cat 🦊 </s>"))
+    except TokenizerError:
+        event("refused")
+
+
+@pytest.mark.parametrize(
+    ("files", "blamed"),
+    [
+        ({"tokenizer_config.json": "{"}, "tokenizer_config.json"),
+        ({"tokenizer_config.json": {"eos_token": 5}}, "tokenizer_config.json"),
+        ({"tokenizer_config.json": {"added_tokens_decoder": [1]}}, "tokenizer_config.json"),
+        ({"tokenizer_config.json": {"added_tokens_decoder": {"x": {"content": "a"}}}}, "tokenizer_config.json"),
+        ({"tokenizer_config.json": {"added_tokens_decoder": {"7": {"content": "<new>"}}}}, "<new>"),
+        ({"tokenizer_config.json": {"chat_template": 5, "extra_special_tokens": [3]}}, "tokenizer_config.json"),
+        ({"tokenizer_config.json": {"chat_template": {"default": 5}}}, "tokenizer_config.json"),
+        ({"special_tokens_map.json": []}, "special_tokens_map.json"),
+        ({"added_tokens.json": {"<new>": "one"}}, "added_tokens.json"),
+        ({"added_tokens.json": {"<new>": 99999}}, "<new>"),
+    ],
+)
+def test_damage_in_the_files_beside_it(tmp_path: Path, files: dict[str, Any], blamed: str) -> None:
+    BYTES.raw.save(str(tmp_path / "tokenizer.json"))
+    for name, content in files.items():
+        (tmp_path / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(TokenizerError, match=blamed):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({}, "holds no tokenizer"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a b"}, r"merges\.txt merges 'a' and 'b', but has no token 'b'"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a a"}, r"merges\.txt merges 'a' and 'a', but has no token 'aa'"),
+        ({"vocab.json": '{"a": 0, "b": 0}', "merges.txt": ""}, "gives the id 0 to both"),
+        ({"vocab.json": "[]", "merges.txt": ""}, r"vocab\.json"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a"}, "not a pair"),
+        ({"vocab.txt": "a\na\n"}, r"vocab\.txt"),
+        ({"vocab.txt": "[UNK]\na\n"}, "has no cls token"),
+        ({"source.spm": "", "target.spm": "", "vocab.json": "{}"}, "Marian"),
+        ({"tokenizer.model": ""}, "SentencePiece"),
+        ({"vocab.txt": "a", "tokenizer_config.json": '{"tokenizer_class": "EsmTokenizer"}'}, "EsmTokenizer"),
+        (
+            {"vocab.json": "{}", "merges.txt": "", "tokenizer_config.json": '{"tokenizer_class": "CLIPTokenizer"}'},
+            "CLIPTokenizer",
+        ),
+    ],
+)
+def test_older_files(tmp_path: Path, files: dict[str, str], sentence: str) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(TokenizerError, match=sentence):
+        load_tokenizer(tmp_path)
+    with pytest.raises(TokenizerError, match="is not a directory"):
+        load_tokenizer(tmp_path / "nowhere")
+
+
+def test_nothing_in_a_directory_is_imported(tmp_path: Path) -> None:
+    BYTES.raw.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "evil.py").write_text("raise SystemExit(9)")
+    config = {"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}, "tokenizer_class": "Evil"}
+    tiny.write_json(tmp_path / "tokenizer_config.json", config)
+    assert load_tokenizer(tmp_path).encode("the cat") == BYTES.encode("the cat")
+
+
+def test_ids_beyond_the_embedding() -> None:
+    BYTES.check_vocab(BYTES.n_vocab)
+    last = BYTES.n_vocab - 1
+    with pytest.raises(TokenizerError, match=rf"^bytes gives .* the id {last}, but .* only {last} rows"):
+        BYTES.check_vocab(last)
+
+
+@pytest.mark.parametrize("tokenizer", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("bad", [-1, 10**6, 2**31, 2**64, 1.5, "1", None])
+def test_ids_that_are_no_tokens(tokenizer: Tokenizer, bad: Any) -> None:
+    for work in (
+        lambda: tokenizer.decode([0, bad]),
+        lambda: tokenizer.token(bad),
+        lambda: tokenizer.stream().push(bad),
+    ):
+        with pytest.raises(TokenizerError):
+            work()
+
+
+@pytest.mark.parametrize("tokenizer", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("text", ["\ud800", "a\udfff", "x" * 1000 + "\udc80"])
+def test_a_lone_surrogate_is_refused(tokenizer: Tokenizer, text: str) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: tokenizer.encode(text),
+        lambda: tokenizer.encode(text, allow_control=True),
+        lambda: tokenizer.encode_pair("a", text),
+        lambda: tokenizer.encode_batch(["a", text]),
+        lambda: tokenizer.encode_words(["a", text]),
+        lambda: tokenizer.encode_with_offsets(text),
+    ]
+    for call in calls:
+        with pytest.raises(TokenizerError, match=f"lone surrogate .* at position {len(text) - 1}"):
+            call()
+
+
+@pytest.mark.parametrize("bad", [None, 5, b"bytes", ["list"]])
+def test_what_is_not_text(bad: Any) -> None:
+    with pytest.raises(TokenizerError, match="Only text can be encoded"):
+        BYTES.encode(bad)
+
+
+@pytest.mark.parametrize("tokenizer", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    "text", ["\0", "a\0b", "👨‍👩‍👧‍👦", "\U0010ffff", "\ufeff", "\u202e", "\u0301" * 50, "\r\n", "\ufffd"]
+)
+def test_odd_characters_get_the_librarys_ids(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.encode(text) == tokenizer.raw.encode(text).ids
+
+
+@pytest.mark.parametrize("tokenizer", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("character", ["a", " ", "\n", "é"])
+def test_a_megabyte_of_one_character_takes_linear_time(tokenizer: Tokenizer, character: str) -> None:
+    def seconds(n: int) -> float:
+        start = time.perf_counter()
+        tokenizer.encode(character * n)
+        return time.perf_counter() - start
+
+    seconds(1000)
+    assert seconds(400_000) < 12 * seconds(100_000) + 0.3  # quadratic would be sixteenfold
+
+
+GGUF = gguf_vocab(BYTES)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"model": "sorcery"}, "of the kind 'sorcery'"),
+        ({"model": 5}, "tokenizer.ggml.model"),
+        ({"pre": "sorcery"}, "rule 'sorcery'"),
+        ({"tokens": []}, "no tokens"),
+        ({"tokens": None}, "tokenizer.ggml.tokens"),
+        ({"tokens": [1, 2]}, "tokenizer.ggml.tokens"),
+        ({"tokens": GGUF["tokenizer.ggml.tokens"] + ["the"]}, "tokenizer.ggml.token_type"),
+        ({"tokens": ["the", *GGUF["tokenizer.ggml.tokens"][1:]]}, "'the' is in it twice"),
+        ({"token_type": [1]}, "1 entries for"),
+        ({"token_type": ["x"] * 5}, "tokenizer.ggml.token_type"),
+        ({"merges": ["the zebra"]}, "no token 'zebra'"),
+        ({"merges": ["! !"]}, "no token '!!'"),
+        ({"merges": ["nospace"]}, "'nospace' is not two tokens"),
+        ({"merges": ["a b c"]}, "'a b c' is not two tokens"),
+        ({"eos_token_id": 10**6}, "eos_token_id: 1000000 is beyond"),
+        ({"eos_token_id": -1}, "eos_token_id: -1 is beyond"),
+        ({"eos_token_id": "2"}, "eos_token_id"),
+        ({"add_bos_token": True}, "adds a bos token"),
+        ({"add_bos_token": 1}, "add_bos_token"),
+        ({"model": "llama"}, "without scores"),
+    ],
+)
+def test_damaged_gguf_metadata(change: dict[str, Any], sentence: str) -> None:
+    metadata = GGUF | {f"tokenizer.ggml.{key}": value for key, value in change.items()}
+    with pytest.raises(TokenizerError, match=sentence) as caught:
+        tokenizer_from_gguf(metadata, "model.gguf")
+    assert "model.gguf" in str(caught.value)
+
+
+def test_gguf_metadata_without_its_keys() -> None:
+    with pytest.raises(TokenizerError, match=r"^model\.gguf has a tokenizer of the kind None"):
+        tokenizer_from_gguf({}, "model.gguf")
+    for key in ("scores", "tokens"):
+        partial = {k: v for k, v in SPM_METADATA.items() if not k.endswith(key)}
+        with pytest.raises(TokenizerError, match=key):
+            tokenizer_from_gguf(partial, "model.gguf")
+
+
+def test_a_special_token_nobody_has() -> None:
+    with pytest.raises(TokenizerError, match="names '<none>' as its eos token"):
+        Tokenizer(tiny.byte_level(), specials={"eos": "<none>"})
