@@ -19,8 +19,9 @@ torch.set_num_threads(1)  # tiny tensors, and pytest-xdist already uses every co
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`saved(name)`: the directory of a tiny random Hugging Face model of `tiny.MODELS`."""
-    import tiny
     import transformers
+
+    import tiny
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -134,9 +134,13 @@ SEQ2SEQ = ["bart", "bart-scaled", "mbart", "marian", "m2m_100"]
 
 
 def make(name: str, seed: int = 0) -> hf.PreTrainedModel:
+    return randomised(MODELS[name], seed)
+
+
+def randomised(build: Callable[[], hf.PreTrainedModel], seed: int = 0) -> hf.PreTrainedModel:
     """The model with weights large enough that a wrong wiring shows."""
     torch.manual_seed(seed)
-    model = MODELS[name]()
+    model = build()
     with torch.no_grad():
         for path, p in model.named_parameters():
             if not p.requires_grad:  # Marian's sinusoids

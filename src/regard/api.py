@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import Decoder, Stepper, Translator, pad
-from regard.engine.encode import Progress, class_logits, pool, run_batched
+from regard.engine.encode import Progress, pool, run_batched
 from regard.engine.generate import Answer, Token, generate, search
 from regard.engine.sample import RowState, start
 from regard.engine.settings import Settings
 from regard.errors import ConfigError, GenerationError, TaskError, TokenizerError
 from regard.model.registry import Family
 from regard.model.spec import Spec
-from regard.model.transformer import DecoderOnly, EncoderDecoder, EncoderOnly, Network
+from regard.model.transformer import DecoderOnly, EncoderDecoder, EncoderOnly, Network, class_logits
 from regard.store.open import Opened, Pooling, load_network, open_model
 from regard.text.chat import encode_chat
 from regard.text.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ def load(
         from regard.store.rounding import round_weights
 
         round_weights(net, quantize)
-    return Model(net, opened)
+    return Model(net, opened, str(where))
 
 
 def choose_dtype(dtype: str | torch.dtype | None) -> torch.dtype:
@@ -70,9 +70,10 @@ def choose_device(device: str) -> str:
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        return str(torch.device(device))
-    except RuntimeError:
-        raise ConfigError(f"device is {device!r}; it can be auto, cpu, cuda or what else torch.device takes.") from None
+        torch.ones(1, device=device).item()  # a device that torch knows, and that is here and computes
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ConfigError(f"device is {device!r}, which cannot be used here; auto takes what there is.") from None
+    return str(torch.device(device))
 
 
 class Scores(list[float]):
@@ -110,12 +111,13 @@ class Asked:
 
 
 class Model:
-    def __init__(self, net: Network, opened: Opened) -> None:
+    def __init__(self, net: Network, opened: Opened, name: str = "") -> None:
         self.net: Network = net
         self.opened = opened
         self.spec: Spec = opened.spec
         self.config: dict[str, Any] = opened.config
         self.path: Path = opened.path
+        self.name: str = Path(name or opened.path).resolve().name  # what messages call it
         self.pooling: Pooling = opened.pooling
         self._family: Family = opened.family
         self._tokenizer: Tokenizer | None = opened.tokenizer
@@ -123,7 +125,7 @@ class Model:
 
     def __repr__(self) -> str:
         n = sum(p.numel() for p in self.net.parameters())
-        return f"<regard.Model {self.path.name}: {self.family}, {self.spec.kind}, {n:,} parameters>"
+        return f"<regard.Model {self.name}: {self.family}, {self.spec.kind}, {n:,} parameters>"
 
     @property
     def family(self) -> str:
@@ -285,7 +287,7 @@ class Model:
 
     def _ask(self, prompts: list[list[int]], given: Mapping[str, Any]) -> Asked:
         if self.spec.head.kind != "lm":
-            raise TaskError(f"{self.path.name} has no language-modelling head, so it cannot write text.")
+            raise TaskError(f"{self.name} has no language-modelling head, so it cannot write text.")
         settings = self.settings.replace(**given)
         settings.check(self.spec.n_vocab, self.spec.context)
         if settings.max_new_tokens is None and settings.max_length is None and isinstance(self.net, DecoderOnly):
@@ -399,13 +401,15 @@ class Model:
         return filled[0] if len(filled) == 1 else filled
 
     def _filled(self, ids: list[int], place: int, id: int, probability: float) -> dict[str, Any]:
-        text = self.tokenizer.decode([*ids[:place], id, *ids[place + 1 :]])
+        mask, special = self.tokenizer.mask_id, self.tokenizer.special_ids
+        filled = [i for i in [*ids[:place], id, *ids[place + 1 :]] if i == mask or i not in special]
+        text = self.tokenizer.decode(filled, skip_special=False)
         return {"token": self.tokenizer.decode([id]).strip(), "id": id, "probability": probability, "text": text}
 
     def score(self, text: str, target: str | None = None) -> Scores:
         """The log-probability of each token given those before it (of the target, for an encoder-decoder)."""
         if self.spec.head.kind != "lm":
-            raise TaskError(f"{self.path.name} has no language-modelling head, so it cannot score text.")
+            raise TaskError(f"{self.name} has no language-modelling head, so it cannot score text.")
         ids = self.tokenizer.encode(text)
         if isinstance(self.net, EncoderDecoder):
             if target is None:
@@ -439,14 +443,18 @@ class Model:
 
     def _need(self, kind: type, wish: str) -> None:
         if not isinstance(self.net, kind) or self.spec.head.kind != "lm":
-            needed = "an encoder-decoder" if kind is EncoderDecoder else "a decoder"
-            raise TaskError(f"{self.path.name} cannot {wish}: it is not {needed} with a language-modelling head.")
+            needed = "an encoder-decoder (BART, Marian, …)" if kind is EncoderDecoder else "a decoder (GPT-2, Llama, …)"
+            raise TaskError(f"{self.name} cannot {wish}: {self._what_it_is()}; this needs {needed} that writes text.")
 
     def _need_head(self, head: str, wish: str) -> None:
         if self.spec.head.kind != head:
-            has = {"none": "no head", "lm": "a language-modelling head", "mlm": "a masked-language-modelling head"}
-            which = has.get(self.spec.head.kind, f"a head to {self.spec.head.kind}")
-            raise TaskError(f"{self.path.name} cannot {wish}: it has {which}.")
+            trained = {"classify": "SequenceClassification", "tag": "TokenClassification", "mlm": "MaskedLM"}[head]
+            raise TaskError(f"{self.name} cannot {wish}: {self._what_it_is()}; this needs a …For{trained} model.")
+
+    def _what_it_is(self) -> str:
+        heads = {"none": "no head", "lm": "a language-modelling head", "mlm": "a masked-language-modelling head"}
+        kind, head = self.spec.kind, self.spec.head.kind
+        return f"it is {'a' if kind == 'decoder' else 'an'} {kind} with {heads.get(head, f'a head to {head}')}"
 
     # ── looking and keeping ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -488,8 +496,10 @@ class Model:
             )
             return path
         if format == "gguf":
-            chosen = (quantize or "F32").upper()
-            return save_gguf(path, self.net, self.spec, self._family, self.config, self._tokenizer, chosen, path.stem)
+            chosen = "F32" if quantize is None else quantize.upper()
+            return save_gguf(
+                path, self.net, self.spec, self._family, self.config, self._tokenizer, self.pooling, chosen
+            )
         raise ConfigError(f"format is {format!r}; it can be hf or gguf.")
 
 

@@ -35,3 +35,7 @@ class NotFound(RegardError):
 
 class TaskError(RegardError):
     """The model cannot do what was asked (for example, translate with a model that has no decoder)."""
+
+
+class TrainingError(RegardError):
+    """Training cannot begin, or cannot go on: the loss is not a number, or a run does not fit what it resumes."""

@@ -7,11 +7,11 @@ import types
 from pathlib import Path
 
 import pytest
-import tiny
 import torch
 from typer.testing import CliRunner
 
 import regard
+import tiny
 from regard.store.hub import INSTALLABLE, installed
 
 ROOT = Path(__file__).parents[2]

@@ -30,6 +30,7 @@ BOMBS = {
     "doubling": TWICE.format("'a'", "ns.x + ns.x"),
     "doubling by ~": TWICE.format("'a'", "ns.x ~ ns.x"),
     "nested lists shown": TWICE.format("[1]", "[ns.x, ns.x]") + "{{ ns.x }}",
+    "nested lists as text": TWICE.format("[1]", "[ns.x, ns.x]") + "{% set t = ns.x | string %}",
     "nested lists as JSON": TWICE.format("[1]", "[ns.x, ns.x]") + "{{ ns.x | tojson }}",
     "nested lists compared": "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}"
     "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}{{ ns.x == ns.y }}",
@@ -47,6 +48,9 @@ BOMBS = {
     "joining, as a filter": LONG + "{{ s | join(s) }}",
     "indenting": "{% set s = 'a\n' * 400000 %}{{ s | indent(9999) }}",
     "JSON indents": "{{ [[1]] | tojson(indent=10**9) }}",
+    "rounding": "{{ 1.5 | round(10**9, 'ceil') }}",
+    "translating": LONG + "{{ s.translate({97: s}) }}",
+    "bytes": LONG + "{% set b = s.encode() %}{{ b.replace(b[:1], b) }}",
     "slices": "{{ [1] | slice(10**9) | list }}",
     "batches": "{{ [1] | batch(10**9, 0) | list }}",
     "a string sorted": LONG + "{{ s | sort | first }}",

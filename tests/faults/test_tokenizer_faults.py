@@ -150,7 +150,6 @@ def test_damage_in_the_files_beside_it(tmp_path: Path, files: dict[str, Any], bl
         ({"vocab.json": '{"a": 0, "b": 0}', "merges.txt": ""}, "gives the id 0 to both"),
         ({"vocab.json": "[]", "merges.txt": ""}, r"vocab\.json"),
         ({"vocab.json": '{"a": 0}', "merges.txt": "a"}, "not a pair"),
-        ({"vocab.txt": "a\na\n"}, r"vocab\.txt"),
         ({"vocab.txt": "[UNK]\na\n"}, "has no cls token"),
         ({"source.spm": "", "target.spm": "", "vocab.json": "{}"}, "Marian"),
         ({"tokenizer.model": ""}, "SentencePiece"),

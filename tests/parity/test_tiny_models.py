@@ -1,10 +1,10 @@
 """Every family against `transformers` on tiny random models with awkward sizes, in float32."""
 
 import pytest
-import tiny
 import torch
 
 import regard
+import tiny
 
 EOS = 5  # an ordinary id that random weights do choose now and then
 

@@ -168,7 +168,10 @@ def refused() -> dict[str, Tokenizer]:
     metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
     vocab = {"a": 0, "b": 1, "ab": 2, "abb": 3, "bb": 4}
     unordered = Raw(models.BPE(vocab, [("a", "b"), ("ab", "b")], byte_fallback=True))
+    bare = tiny.wordpiece()
+    bare.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
     raws = {
+        "no ends": bare,
         "prefix space": prefixed,
         "lower case": normalised,
         "other ends": ended,
@@ -177,7 +180,8 @@ def refused() -> dict[str, Tokenizer]:
         "unigram": tiny.unigram(),
         "words": tiny.wordlevel(),
     }
-    return {name: Tokenizer(raw, where=name) for name, raw in raws.items()}
+    ends = {"cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]"}
+    return {name: Tokenizer(raw, where=name, specials=ends if raw is bare else None) for name, raw in raws.items()}
 
 
 @pytest.mark.parametrize("name", refused())

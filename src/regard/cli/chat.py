@@ -1,7 +1,8 @@
 """`regard chat`: a conversation, streamed; the history is kept."""
 
 import sys
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,25 +16,33 @@ from regard.cli.say import (
     Temperature,
     TopK,
     TopP,
-    given,
+    generation_settings,
     load_model,
     remark,
+    stdin_lines,
+    text_or_stdin,
 )
 from regard.errors import RegardError
 
-HELP = """/help            this list
-/system TEXT     begin anew with a system message
-/reset           forget the conversation
+if TYPE_CHECKING:
+    from regard.api import Model
+
+ANSWER_LENGTH = 512  # tokens, or the model's context if that is shorter
+HELP = """/system TEXT     begin anew with this system message; without TEXT, with none
+/reset           forget the conversation, keep the system message
 /undo            take back the last exchange
 /history         show the conversation
-/exit            leave (so does Ctrl-D)"""
+/help            this list
+/exit            leave; so does Ctrl-D (Ctrl-C only stops an answer)"""
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="[MODEL]", help="A chat model.")] = "smollm2",
-    message: Annotated[str | None, typer.Argument(help="One message to answer, instead of a conversation.")] = None,
-    system: Annotated[str | None, typer.Option(help="A message that sets the stage.")] = None,
-    max_new_tokens: MaxNewTokens = 512,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A chat model; smollm2 unless given.")] = "smollm2",
+    message: Annotated[
+        str | None, typer.Argument(help="One message to answer, instead of a conversation.", metavar="MESSAGE")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A message that sets the stage.", metavar="TEXT")] = None,
+    max_new_tokens: MaxNewTokens = None,
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
@@ -43,13 +52,14 @@ def command(
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Talk with a model.
+    """Talk with a model. In the conversation /help lists what else can be typed. Where standard input is not a terminal,
+    each of its lines is a message.
 
-    [dim]regard chat smollm2[/dim]
-    [dim]regard chat smollm2 "What is the capital of France?" --temperature 0[/dim]
+    regard chat
+    regard chat smollm2 "What is the capital of France?" --temperature 0
+    regard chat smollm2 --system "You answer in rhymes." --temperature 0.7
     """
-    loaded = load_model(model, device, dtype)
-    settings = given(
+    settings = generation_settings(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         top_k=top_k,
@@ -58,31 +68,61 @@ def command(
         repetition_penalty=repetition_penalty,
         seed=seed,
     )
+    single = None if message is None else text_or_stdin(message)
+    loaded = load_model(model, device, dtype)
+    loaded.chat_ids(single or "Hello")  # a model that cannot chat says so before anybody types
+    settings.setdefault("max_new_tokens", min(ANSWER_LENGTH, loaded.spec.context))
     talk = Talk(loaded, settings, system)
-    if message is not None:
-        talk.say(sys.stdin.read() if message == "-" else message)
-        return
-    if sys.stdin.isatty():
-        remark(f"Talking with {loaded.path.stem}. /help lists commands, /exit leaves.")
+    if single is not None:
+        talk.say(single)
+    elif sys.stdin.isatty():
+        remark(f"Talking with {loaded.name}. /help lists commands, /exit leaves.")
+        converse(talk)
+    else:
+        for line in stdin_lines():
+            if line.strip() and not talk.obey(line.strip()):
+                return
+
+
+def converse(talk: "Talk") -> None:
+    """Line by line with a person: Ctrl-C stops an answer and stays, Ctrl-D leaves."""
+    for line in typed_lines():
+        try:
+            if line and not talk.obey(line):
+                return
+        except KeyboardInterrupt:
+            print(flush=True)
+        except RegardError as problem:
+            remark(f"regard: {problem}")
+
+
+def typed_lines() -> Iterator[str]:
+    try:
+        import readline  # noqa: F401  lines can be edited, and earlier ones brought back
+    except ImportError:
+        pass
+    prompt = "> "
     while True:
         try:
-            line = input("> " if sys.stdin.isatty() else "").strip()
-        except (EOFError, KeyboardInterrupt):
+            if sys.stdout.isatty():
+                yield input(prompt).strip()
+            else:
+                print(prompt, end="", file=sys.stderr, flush=True)
+                yield input().strip()
+        except EOFError:
+            remark("")
             return
-        if line and not talk.obey(line):
-            return
+        except KeyboardInterrupt:
+            remark("\n/exit or Ctrl-D leaves.")
 
 
 class Talk:
     """The conversation so far, and what a line typed by the person does to it."""
 
-    def __init__(self, model: Any, settings: dict[str, Any], system: str | None) -> None:
+    def __init__(self, model: "Model", settings: dict[str, Any], system: str | None = None) -> None:
         self.model, self.settings = model, settings
-        self.history: list[dict[str, str]] = []
-        self.reset(system)
-
-    def reset(self, system: str | None = None) -> None:
-        self.history = [{"role": "system", "content": system}] if system else []
+        self.system = system
+        self.history: list[dict[str, str]] = []  # user, assistant, user, assistant, …
 
     def obey(self, line: str) -> bool:
         """False when the person wants to leave."""
@@ -93,32 +133,32 @@ class Talk:
             case "/help":
                 remark(HELP)
             case "/reset":
-                self.reset()
+                self.history = []
             case "/system":
-                self.reset(rest)
+                self.system, self.history = rest.strip() or None, []
             case "/undo":
-                self.history = self.history[:-2] if len(self.history) >= 2 else []
+                self.history = self.history[:-2]
             case "/history":
-                for m in self.history:
-                    remark(f"{m['role']}: {m['content']}")
+                remark("\n".join(f"{m['role']}: {m['content']}" for m in self.messages) or "Nothing was said yet.")
             case _ if word.startswith("/") and word[1:].isalpha():
                 remark(f"There is no command {word}; /help lists them.")
             case _:
-                try:
-                    self.say(line)
-                except RegardError as problem:
-                    remark(f"regard: {problem}")
+                self.say(line)
         return True
 
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return [{"role": "system", "content": self.system}, *self.history] if self.system else self.history
+
     def say(self, text: str) -> None:
-        """Answer, streaming. Ctrl-C stops the answer and keeps what was said."""
-        asked = [*self.history, {"role": "user", "content": text}]
+        """Answer, streaming. What was said before an interruption is kept."""
+        question = {"role": "user", "content": text}
         answer = ""
         try:
-            for piece in self.model.stream(self.model.chat_ids(asked), **self.settings):
+            for piece in self.model.stream(self.model.chat_ids([*self.messages, question]), **self.settings):
                 answer += piece
                 print(piece, end="", flush=True)
-        except KeyboardInterrupt:
-            pass
-        print(flush=True)
-        self.history = [*asked, {"role": "assistant", "content": answer}]
+            print(flush=True)
+        finally:
+            if answer:
+                self.history += [question, {"role": "assistant", "content": answer}]

@@ -1,14 +1,30 @@
 """`regard classify`: a label for each text."""
 
-from regard.cli.say import AsJSON, Device, Dtype, ModelName, Texts, load_model, print_json, progress, texts_or_stdin
+from regard.cli.say import (
+    AsJSON,
+    Device,
+    Dtype,
+    ModelName,
+    Texts,
+    load_model,
+    print_aligned,
+    print_json,
+    progress,
+    texts_or_stdin,
+)
+
+SHOWN = 10  # labels of one text
 
 
 def command(
     model: ModelName, texts: Texts = None, json: AsJSON = False, device: Device = "auto", dtype: Dtype = None
 ) -> None:
-    """Say which class each text belongs to.
+    """Say which class each text belongs to. One text: its labels, the likeliest first. Several: the likeliest label of
+    each, a line each.
 
-    [dim]regard classify runs/sentiment "The movie had amazing visuals, but the story was quite boring."[/dim]
+    regard classify path/to/model "The visuals were amazing, the story was boring."
+    regard classify path/to/model < reviews.txt
+    regard classify path/to/model "one text" "another" --json
     """
     given = texts_or_stdin(texts)
     loaded = load_model(model, device, dtype)
@@ -16,8 +32,8 @@ def command(
         results = loaded.classify(given, progress=tell)
     if json:
         print_json([{"text": t, "labels": r} for t, r in zip(given, results, strict=True)])
-        return
-    for text, labels in zip(given, results, strict=True):
-        best, probability = next(iter(labels.items()))
-        others = "".join(f"  {name} {p:.3f}" for name, p in list(labels.items())[1:4])
-        print(f"{best} {probability:.3f}{others}\t{text}")
+    elif len(given) == 1:
+        print_aligned([(label, f"{p:.4f}") for label, p in list(results[0].items())[:SHOWN]])
+    else:
+        best = [next(iter(labels.items())) for labels in results]
+        print_aligned([(label, f"{p:.4f}", text) for (label, p), text in zip(best, given, strict=True)])

@@ -1,27 +1,72 @@
 """`regard convert`: one file layout into another."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.say import Dtype, ModelName, load_model, remark
+from regard.cli.say import Dtype, ModelName, load_model, progress, remark
+from regard.errors import RegardError
+
+
+class Format(StrEnum):
+    hf = "hf"
+    gguf = "gguf"
+
+
+class Quantize(StrEnum):
+    f32 = "f32"
+    f16 = "f16"
+    bf16 = "bf16"
+    q8_0 = "q8_0"
+    q4_0 = "q4_0"
+    q4_1 = "q4_1"
 
 
 def command(
     model: ModelName,
-    out: Annotated[Path, typer.Argument(help="A directory, or a file ending in .gguf.")],
-    format: Annotated[str | None, typer.Option(help="hf or gguf; else as the name of OUT says.")] = None,
-    quantize: Annotated[str | None, typer.Option(help="For gguf: f16, bf16, q8_0, q4_0 or q4_1.")] = None,
+    out: Annotated[Path, typer.Argument(help="A directory, or a file ending in .gguf.", metavar="OUT")],
+    format: Annotated[Format | None, typer.Option(help="Else as the name of OUT says.", metavar="hf|gguf")] = None,
+    quantize: Annotated[
+        Quantize | None,
+        typer.Option(help="For gguf: f32 (unless given), f16, bf16, q8_0, q4_0 or q4_1.", metavar="KIND"),
+    ] = None,
     dtype: Dtype = None,
 ) -> None:
-    """Save a model so that others open it: Hugging Face's layout, or GGUF for llama.cpp.
+    """Save a model for others: Hugging Face's layout, or GGUF. `transformers` opens the one and llama.cpp the other. A
+    directory that holds something else than a model is not written into.
 
-    [dim]regard convert smollm2 smollm2-hf[/dim]
-    [dim]regard convert my-gpt2 my-gpt2.gguf --quantize q8_0[/dim]
+    regard convert smollm2 smollm2-hf
+    regard convert path/to/gpt2 gpt2.gguf --quantize q8_0
     """
-    chosen = format or ("gguf" if out.suffix == ".gguf" else "hf")
-    path = load_model(model, dtype=dtype).save(out, chosen, quantize=quantize)
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    size = sum(f.stat().st_size for f in files if f.is_file())
-    remark(f"{path}: {size / 1e6:,.1f} MB in {len(files)} file{'s' if len(files) > 1 else ''}.")
+    chosen = format or (Format.gguf if out.suffix == ".gguf" else Format.hf)
+    refuse_unless_ours(out, chosen, quantize)
+    loaded = load_model(model, dtype=dtype)
+    with progress(f"Writing {out}", "bytes"):
+        path = loaded.save(out, str(chosen), quantize=quantize and str(quantize))
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files)
+    remark(f"{path}: {size / 1e6:,.1f} MB in {len(files)} file{'' if len(files) == 1 else 's'}.")
+
+
+def refuse_unless_ours(out: Path, format: Format, quantize: Quantize | None) -> None:
+    """Say no before the model is loaded: to what contradicts itself, and to overwriting what is not a model."""
+    if format is Format.hf and quantize is not None:
+        raise RegardError("--quantize goes with GGUF: let OUT end in .gguf, or leave --quantize out.")
+    if format is Format.hf and out.suffix == ".gguf":
+        raise RegardError(f"{out} is the name of a GGUF file: leave --format out, or give a directory.")
+    if out.suffix == ".gguf" and out.exists() and not is_gguf(out):
+        raise RegardError(f"{out} exists and is not a GGUF file, so it is not overwritten; choose another name.")
+    if out.suffix != ".gguf" and out.exists():
+        if not out.is_dir():
+            raise RegardError(f"{out} exists and is not a directory; choose another name.")
+        if any(out.iterdir()) and not (out / "config.json").is_file() and not any(map(is_gguf, out.glob("*.gguf"))):
+            raise RegardError(f"{out} holds other things than a model; choose a new or an empty directory.")
+
+
+def is_gguf(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"GGUF"

@@ -12,6 +12,7 @@ from regard.cli.say import (
     ModelName,
     Texts,
     load_model,
+    print_aligned,
     print_json,
     progress,
     remark,
@@ -22,16 +23,21 @@ from regard.cli.say import (
 def command(
     model: ModelName,
     texts: Texts = None,
-    out: Annotated[Path | None, typer.Option(help="Write the vectors here, as a NumPy array (.npy).")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Print how similar each pair of texts is.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the vectors here, as a NumPy array (.npy).", metavar="FILE")
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="How similar each pair of texts is, from -1 to 1.")
+    ] = False,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
     """Turn texts into vectors whose angle says how alike they are.
 
-    [dim]regard embed minilm "a cat on a mat" "a kitten on a rug" "stock prices fell" --compare[/dim]
-    [dim]cat sentences.txt | regard embed minilm --out vectors.npy[/dim]
+    regard embed minilm "a cat on a mat" "a kitten on a rug" --compare
+    regard embed minilm --out vectors.npy < sentences.txt
+    regard embed minilm "a cat on a mat" --json
     """
     given = texts_or_stdin(texts)
     loaded = load_model(model, device, dtype)
@@ -40,16 +46,23 @@ def command(
     if out is not None:
         import numpy as np
 
-        np.save(out, vectors.numpy())
-        remark(f"{len(given)} vectors of {vectors.shape[1]} numbers are in {out}.")
-    elif compare:
+        with out.open("wb") as file:
+            np.save(file, vectors.numpy())
+        remark(f"{out} holds {len(vectors)} vectors of {vectors.shape[1]} numbers.")
+        return
+    key, numbers = "embedding", vectors
+    if compare:
         import torch
 
         unit = torch.nn.functional.normalize(vectors, dim=-1)
-        for row, text in zip((unit @ unit.T).tolist(), given, strict=True):
-            print("  ".join(f"{x:6.3f}" for x in row) + f"   {text}")
-    elif json:
-        print_json([{"text": t, "embedding": v} for t, v in zip(given, vectors.tolist(), strict=True)])
+        key, numbers = "similarity", unit @ unit.T
+    rows = numbers.tolist()
+    if json:
+        print_json([{"text": t, key: row} for t, row in zip(given, rows, strict=True)])
+    elif compare:
+        print_aligned(
+            [(*(f"{x:.3f}" for x in row), f" {t}") for row, t in zip(rows, given, strict=True)], range(len(rows))
+        )
     else:
-        for vector, text in zip(vectors.tolist(), given, strict=True):
-            print(" ".join(f"{x:.6f}" for x in vector[:6]) + f" … ({len(vector)} numbers)\t{text}")
+        heads = [(*(f"{x:.4f}" for x in row[:5]), f"… ({len(row)} numbers)") for row in rows]
+        print_aligned([(*head, t) for head, t in zip(heads, given, strict=True)], range(len(heads[0]) - 1))

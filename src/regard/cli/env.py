@@ -1,10 +1,14 @@
 """`regard env`: the facts of this machine that a bug report needs."""
 
-from regard.cli.say import AsJSON, print_json
+from regard.cli.say import AsJSON, print_aligned, print_json
 
 
 def command(json: AsJSON = False) -> None:
-    """Say which versions, processor and memory regard is running with."""
+    """Say with which versions, processor and memory regard runs.
+
+    regard env
+    regard env --json
+    """
     import os
     import platform
     from importlib.metadata import PackageNotFoundError, version
@@ -14,7 +18,7 @@ def command(json: AsJSON = False) -> None:
     from regard import __version__
     from regard.store.open import available_memory
 
-    facts: dict[str, object] = {
+    facts: dict[str, str | int | None] = {
         "regard": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
@@ -23,18 +27,17 @@ def command(json: AsJSON = False) -> None:
         try:
             facts[package] = version(package)
         except PackageNotFoundError:
-            facts[package] = "not installed"
+            facts[package] = None
     facts["processor"] = processor()
     facts["instruction set"] = torch.backends.cpu.get_cpu_capability()
     facts["cores"], facts["threads"] = os.cpu_count(), torch.get_num_threads()
     free = available_memory()
-    facts["memory free"] = f"{free / 2**30:.1f} GiB" if free else "unknown"
-    facts["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    facts["memory free"] = f"{free / 2**30:.1f} GiB" if free else None
+    facts["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     if json:
         print_json(facts)
-        return
-    for name, value in facts.items():
-        print(f"{name:<16} {value}")
+    else:
+        print_aligned([(name, "none" if value is None else str(value)) for name, value in facts.items()])
 
 
 def processor() -> str:

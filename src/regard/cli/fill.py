@@ -4,28 +4,32 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.say import AsJSON, Device, Dtype, ModelName, load_model, print_json
+from regard.cli.say import AsJSON, Device, Dtype, ModelName, load_model, print_aligned, print_json, text_or_stdin
 
 
 def command(
     model: ModelName,
-    text: Annotated[str, typer.Argument(help="A text with the model's mask token in it, such as [MASK].")],
-    top_k: Annotated[int, typer.Option(help="How many suggestions.")] = 5,
+    text: Annotated[
+        str | None,
+        typer.Argument(help="A text with the model's mask token in it, such as [MASK] or <mask>.", metavar="TEXT"),
+    ] = None,
+    top_k: Annotated[int, typer.Option(help="How many suggestions.", metavar="K", min=1)] = 5,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Fill the masked word of a text (BERT, RoBERTa).
+    """Fill the masked words of a text (BERT, RoBERTa). For each mask its likeliest tokens, with probabilities.
 
-    [dim]regard fill bert-base-uncased "The pizza came out of the [MASK]."[/dim]
+    regard fill bert-base-uncased "The pizza came out of the [MASK]."
+    regard fill roberta-base "The <mask> sat on the <mask>." --top-k 3 --json
     """
-    results: Any = load_model(model, device, dtype).fill(text, top_k)
+    masked = text_or_stdin(text)
+    results: Any = load_model(model, device, dtype).fill(masked, top_k)
+    per_mask = results if isinstance(results[0], list) else [results]
     if json:
-        print_json(results)
+        print_json(per_mask)
         return
-    several = bool(results) and isinstance(results[0], list)
-    for i, each in enumerate(results if several else [results]):
-        if several:
-            print(f"mask {i + 1}")
-        for guess in each:
-            print(f"{guess['probability']:.4f}  {guess['token']:<16} {guess['text']}")
+    for i, guesses in enumerate(per_mask, 1):
+        if len(per_mask) > 1:
+            print(f"{'' if i == 1 else chr(10)}mask {i}")
+        print_aligned([(f"{g['probability']:.4f}", g["token"], g["text"]) for g in guesses])

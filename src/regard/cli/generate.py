@@ -1,7 +1,6 @@
 """`regard generate`: continue a text."""
 
-import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,23 +17,31 @@ from regard.cli.say import (
     Temperature,
     TopK,
     TopP,
-    given,
+    generation_settings,
     load_model,
     print_json,
+    progress,
+    remark,
+    text_or_stdin,
 )
+
+if TYPE_CHECKING:
+    from regard.engine.generate import Answer
 
 
 def command(
     model: ModelName,
-    prompt: Annotated[str, typer.Argument(help="The text to continue; - reads it from standard input.")],
+    prompt: Annotated[
+        str | None, typer.Argument(help="The text to continue; without it, standard input.", metavar="PROMPT")
+    ] = None,
     max_new_tokens: MaxNewTokens = None,
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
     min_p: MinP = None,
     repetition_penalty: RepetitionPenalty = None,
-    num_beams: Annotated[int | None, typer.Option(help="Beam search with this many beams.")] = None,
-    n: Annotated[int | None, typer.Option("-n", "--n", help="How many answers.")] = None,
+    num_beams: Annotated[int | None, typer.Option(help="Beam search with this many beams.", metavar="N")] = None,
+    n: Annotated[int | None, typer.Option("-n", "--n", help="How many answers.", metavar="N")] = None,
     stop: Stop = None,
     seed: Seed = None,
     control: Annotated[bool, typer.Option("--control", help="Read control tokens spelt in the prompt.")] = False,
@@ -42,14 +49,14 @@ def command(
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Continue a text.
+    """Continue a text. What is not set is as the model's own files say, else greedy.
 
-    [dim]regard generate smollm2 "The capital of France is" --max-new-tokens 20[/dim]
-    [dim]regard generate smollm2 "Once upon a time" --temperature 0.8 --seed 7 -n 3[/dim]
+    regard generate smollm2 "The capital of France is" --max-new-tokens 20
+    regard generate smollm2 "Once upon a time" --temperature 0.8 --seed 7 -n 3
+    regard generate smollm2 "Water boils at" --num-beams 4 --json
+    regard generate smollm2 --max-new-tokens 50 < story.txt
     """
-    loaded = load_model(model, device, dtype)
-    text = sys.stdin.read() if prompt == "-" else prompt
-    settings = given(
+    settings = generation_settings(
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         top_k=top_k,
@@ -60,21 +67,36 @@ def command(
         n=n,
         stop=stop,
         seed=seed,
-        control=control,
     )
-    if not json and not (num_beams or 1) > 1 and not (n or 1) > 1:
-        for piece in loaded.stream(text, **settings):
+    text = text_or_stdin(prompt)
+    loaded = load_model(model, device, dtype)
+    chosen = loaded.settings.replace(**settings)
+    if not json and chosen.num_beams == 1 and chosen.n == 1:
+        for piece in loaded.stream(text, control=control, **settings):
             print(piece, end="", flush=True)
         print()
         return
-    answers = loaded.answers(text, **settings)[0]
+    if chosen.n > 1 and chosen.num_beams == 1 and chosen.temperature == 0:
+        remark(f"regard: at temperature 0 all {chosen.n} answers are the same; give --temperature or --num-beams.")
+    settings["seed"] = chosen.seeded().seed
+    with progress("Writing", "answers"):
+        answers = loaded.answers(text, control=control, **settings)[0]
     if json:
-        print_json(
-            [
-                {"text": a.text, "ids": a.ids, "logprobs": a.logprobs, "finished": a.finished, "score": a.score}
-                for a in answers
-            ]
-        )
-        return
-    for i, answer in enumerate(answers):
-        print(("" if i == 0 else "---\n") + answer.text)
+        print_json([as_record(a, settings["seed"]) for a in answers])
+    elif len(answers) == 1:
+        print(answers[0].text)
+    else:
+        for i, answer in enumerate(answers, 1):
+            score = "" if answer.score is None else f", score {answer.score:.4f}"
+            print(f"── {i} of {len(answers)}{score} ──\n{answer.text}\n")
+
+
+def as_record(answer: "Answer", seed: int) -> dict[str, object]:
+    return {
+        "text": answer.text,
+        "finished": answer.finished,
+        "score": answer.score,
+        "seed": seed,
+        "ids": answer.ids,
+        "logprobs": answer.logprobs,
+    }

@@ -6,25 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.say import AsJSON, print_json
-from regard.errors import ConfigError
+from regard.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from rich.tree import Tree
-
     from regard.model.describe import Branch
     from regard.model.spec import Spec
 
 
 def command(
     model: Annotated[
-        str, typer.Argument(help="A name (also gpt2, bert-large, llama-65b …), a directory or a config.json.")
+        str,
+        typer.Argument(
+            help="A name (also gpt2, bert-large, llama-65b …), a directory, .gguf or config.json.", metavar="MODEL"
+        ),
     ],
     json: AsJSON = False,
 ) -> None:
-    """Show a model's architecture as a tree with shapes and parameter counts, without loading its weights.
+    """Show a model's parts with shapes and parameter counts. No weight is loaded: a configuration is enough.
 
-    [dim]regard inspect gpt2[/dim]
-    [dim]regard inspect path/to/config.json --json[/dim]
+    regard inspect gpt2
+    regard inspect path/to/model.gguf
+    regard inspect path/to/config.json --json
     """
     spec = find_spec(model)
     from regard.model.describe import describe, summary
@@ -34,46 +36,84 @@ def command(
         print_json(facts)
         return
     from rich.console import Console
-    from rich.tree import Tree
+    from rich.table import Table
 
-    tree = Tree(f"[bold]{model}[/bold]: {spec.family}, {spec.kind}, [bold]{facts['parameters']:,}[/bold] parameters")
+    console = Console(highlight=False)
+    about = Table.grid(padding=(0, 2, 0, 0))
+    for name, told in told_facts(facts):
+        about.add_row(f"[dim]{name}[/dim]", told)
+    console.print(
+        f"[bold]{model}[/bold]: {spec.family}, {spec.kind}, [bold]{facts['parameters']:,}[/bold] parameters\n"
+    )
+    console.print(about)
+    tree = Table.grid(padding=(0, 2, 0, 0))
+    tree.add_column(no_wrap=True)
+    tree.add_column(no_wrap=True, style="dim")
+    tree.add_column(justify="right", no_wrap=True)
+    for part, shape, count in lines(describe(spec).children):
+        tree.add_row(part, shape, count)
+    console.print()
+    console.print(tree)
+
+
+def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """What stands above the tree: a name and a phrase each."""
+    plain = [(key, facts[key]) for key in ("width", "vocabulary", "context", "head")]
+    told = [(key, f"{value:,}" if isinstance(value, int) else value) for key, value in plain]
     for name, stack in facts["stacks"].items():
-        told = ", ".join(f"{key} {value}" for key, value in stack.items())
-        tree.add(f"[dim]{name}: {told}[/dim]")
-    tree.add(f"[dim]width {spec.d}, vocabulary {spec.n_vocab:,}, context {spec.context:,}, head {spec.head.kind}[/dim]")
-    for child in describe(spec).children:
-        grow(tree, child)
-    Console(highlight=False).print(tree)
+        told.append((name, ", ".join(f"{key} {value}" for key, value in stack.items())))
+    return told
 
 
-def grow(tree: "Tree", branch: "Branch") -> None:
-    times = f" [bold]×{branch.times}[/bold]" if branch.times > 1 else ""
-    about = f"  [dim]{branch.about}[/dim]" if branch.about else ""
-    grown = tree.add(f"{branch.name}{times}{about}  {branch.parameters:,}")
-    for child in branch.children:
-        grow(grown, child)
+def lines(branches: list["Branch"], guide: str = "") -> list[tuple[str, str, str]]:
+    """The tree as rows of name, shape and count. What stands `times` over is counted once and multiplied."""
+    rows = []
+    for branch in branches:
+        last = branch is branches[-1]
+        each = branch.parameters // branch.times
+        count = f"{branch.times} × {each:,}" if branch.times > 1 else f"{each:,}"
+        rows.append((f"{guide}{'└─ ' if last else '├─ '}{branch.name}", branch.about, count))
+        rows += lines(branch.children, guide + ("   " if last else "│  "))
+    return rows
 
 
 def find_spec(where: str) -> "Spec":
+    """The spec behind a name, a directory, a .gguf file or a config.json."""
     from regard.model.known import known_config
-    from regard.model.registry import family_of_gguf, spec_of
-    from regard.store.gguf import read_gguf
+    from regard.model.registry import spec_of
     from regard.store.hub import bundled, resolve
     from regard.store.jsonfile import read_json
+    from regard.store.open import newest_of_run
+    from regard.store.safetensors import open_checkpoint
 
-    config: dict[str, Any] | None = None
     if not Path(where).exists() and where not in bundled():
         config = known_config(where)
-    if config is not None:
-        return spec_of(config, where)
-    path = resolve(where)
-    if path.is_dir() and not (path / "config.json").exists():
-        lone = sorted(path.glob("*.gguf"))
-        path = lone[0] if len(lone) == 1 else path
+        if config is not None:
+            return spec_of(config, where)
+    path = newest_of_run(resolve(where))
+    lone = sorted(path.glob("*.gguf")) if path.is_dir() else []
     if path.suffix == ".gguf":
-        file = read_gguf(path)
-        family = family_of_gguf(file.metadata.get("general.architecture"), str(path))
-        assert family.gguf is not None
-        return spec_of(family.gguf.config(file), str(path), file.names)
-    file_path = path / "config.json" if path.is_dir() else path
-    return spec_of(read_json(file_path, "the model's configuration", ConfigError), str(file_path))
+        return spec_of_gguf(path)
+    if path.is_file():
+        return spec_of(read_json(path, "the model's configuration", ConfigError), str(path))
+    if not (path / "config.json").exists() and len(lone) == 1:
+        return spec_of_gguf(lone[0])
+    if not (path / "config.json").exists():
+        raise NotFound(f"{path} is not a model's directory: it has neither a config.json nor one .gguf file.")
+    config = read_json(path / "config.json", "the model's configuration", ConfigError)
+    names = open_checkpoint(path).names if any(path.glob("*.safetensors")) else ()
+    return spec_of(config, str(path / "config.json"), names)
+
+
+def spec_of_gguf(path: Path) -> "Spec":
+    from regard.model.registry import family_of_gguf, spec_of
+    from regard.store.gguf import read_gguf
+
+    file = read_gguf(path)
+    family = family_of_gguf(file.metadata.get("general.architecture"), str(path))
+    assert family.gguf is not None
+    try:
+        config = family.gguf.config(file)
+    except KeyError as missing:
+        raise ConfigError(f"{path}: the metadata lacks {missing.args[0]!r}, which this architecture needs.") from None
+    return spec_of({key: value for key, value in config.items() if value is not None}, str(path), file.names)

@@ -4,34 +4,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.say import AsJSON, print_aligned, print_json
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def command(name: Annotated[str | None, typer.Argument(help="Which one; without it, the list.")] = None) -> None:
-    """Work through one of the lectures' examples.
+def command(
+    name: Annotated[str | None, typer.Argument(help="Which one; without it, the list.", metavar="NAME")] = None,
+    json: AsJSON = False,
+) -> None:
+    """Work through one of the lectures' examples. Every matrix is computed while you look.
 
-    [dim]regard lesson three-inputs[/dim]
+    regard lesson
+    regard lesson three-inputs
+    regard lesson the-cat-sat --json
     """
-    from rich.console import Console
-
     from regard.explain.lesson import LESSONS, lesson
 
-    console = Console(highlight=False)
     if name is None:
-        for key, each in LESSONS.items():
-            console.print(f"[bold]{key:<14}[/bold] {each.title}")
+        if json:
+            print_json([{"name": key, "title": each.title} for key, each in LESSONS.items()])
+        else:
+            print_aligned([(key, each.title) for key, each in LESSONS.items()])
         return
     chosen = lesson(name)
-    console.print(f"[bold]{chosen.title}[/bold]\n")
+    if json:
+        print_json([{"say": s.say, "formula": s.formula, "value": s.value.tolist()} for s in chosen.steps()])
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"[bold]{chosen.title}[/bold]")
     for i, step in enumerate(chosen.steps(), 1):
-        console.print(f"{i}. {step.say}")
+        console.print(f"\n{i}. {step.say}", markup=False)
         names = chosen.words if len(step.value) == len(chosen.words) else ()
         for line in rows(step.formula, step.value, names):
-            console.print(line, markup=False)
+            console.print(f"   {line}", markup=False)
         if step.by_hand:
-            console.print(f"   [dim]{step.by_hand}[/dim]")
-        console.print()
+            console.print(f"   {step.by_hand}", style="dim", markup=False)
 
 
 def rows(formula: str, value: "Tensor", names: tuple[str, ...]) -> list[str]:
@@ -40,12 +51,10 @@ def rows(formula: str, value: "Tensor", names: tuple[str, ...]) -> list[str]:
     width = max(len(c) for row in cells for c in row)
     lines = []
     for i, row in enumerate(cells):
-        lead = f"{formula} = " if i == len(cells) // 2 else ""
+        lead = f"{formula} = " if i == len(cells) // 2 else " " * (len(formula) + 3)
         left, right = ("[", "]") if len(cells) == 1 else ("⎡⎢⎣"[edge(i, len(cells))], "⎤⎥⎦"[edge(i, len(cells))])
         name = f"  {names[i]}" if names else ""
-        lines.append(
-            f"   {lead:>{len(formula) + 3}}{left} " + "  ".join(f"{c:>{width}}" for c in row) + f" {right}{name}"
-        )
+        lines.append(f"{lead}{left} " + "  ".join(f"{c:>{width}}" for c in row) + f" {right}{name}")
     return lines
 
 

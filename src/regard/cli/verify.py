@@ -1,48 +1,63 @@
 """`regard verify`: is this model, on this machine, what it should be?"""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.say import AsJSON, Device, Dtype, ModelName, load_model, print_json
+from regard.cli.say import AsJSON, Device, Dtype, ModelName, load_model, print_aligned, print_json, progress
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    from regard.api import Model
+    from regard.engine.verify import Check
 
 SENTENCES = ["The pizza came out of the oven and it tasted good.", "The cat sat."]
 
 
 def command(
     model: ModelName,
-    text: Annotated[list[str] | None, typer.Option(help="Texts to compare on; may be given several times.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="A text to compare on; may be given again.", metavar="TEXT")
+    ] = None,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Compare ways of computing the same thing: with and without cache, in a batch and alone, fused and readable,
-    and against transformers if it is installed.
+    """Check that all ways of computing the same thing agree. With and without a cache, in a batch and alone, fused and
+    readable, and beside transformers if it is installed. Exits 1 if they do not.
 
-    [dim]regard verify smollm2[/dim]
+    regard verify smollm2
+    regard verify path/to/model --text "One sentence." --text "And another, longer one."
     """
-    from regard.engine.verify import verify
-
     loaded = load_model(model, device, dtype)
-    rows = [loaded.tokenizer.encode(t) for t in (text or SENTENCES)]
-    checks = list(verify(loaded.net, rows, loaded.path, loaded.config))
+    rows = ids_of(loaded, text or SENTENCES)
+    with progress("Checking", "laws"):
+        from regard.engine.verify import verify
+
+        checks = list(verify(loaded.net, rows, loaded.path, loaded.config))
     if json:
         print_json([{**c.__dict__, "passed": c.passed} for c in checks])
     else:
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table("law", "largest difference", "allowed", "", box=None, padding=(0, 2, 0, 0))
-        for c in checks:
-            measured = c.note if c.difference is None else f"{c.difference:.2e}"
-            verdict = (
-                "[dim]not checked[/dim]"
-                if c.difference is None
-                else "pass"
-                if c.passed
-                else "[bold red]FAIL[/bold red]"
-            )
-            table.add_row(c.law, measured, f"{c.tolerance:.0e}", verdict)
-        Console(highlight=False).print(table)
+        print_checks(checks)
     if not all(c.passed for c in checks):
         raise typer.Exit(1)
+
+
+def ids_of(model: "Model", texts: list[str]) -> list[list[int]]:
+    rows = [model.tokenizer.encode(text) for text in texts]
+    for text, row in zip(texts, rows, strict=True):
+        if not 0 < len(row) <= model.spec.context:
+            raise RegardError(f"{text[:40]!r} is {len(row)} tokens; give texts of 1 to {model.spec.context}.")
+    return rows
+
+
+def print_checks(checks: "list[Check]") -> None:
+    table = [("law", "difference", "allowed", "")]
+    for c in checks:
+        measured = "-" if c.difference is None else f"{c.difference:.1e}"
+        verdict = "not checked" if c.difference is None else "holds" if c.passed else "FAILS"
+        table.append((c.law, measured, f"{c.tolerance:.1e}", verdict))
+    print_aligned(table, right=(1, 2))
+    for c in checks:
+        if c.note:
+            print(f"\n{c.law}: {c.note}.")

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import pad
-from regard.model.transformer import EncoderDecoder, EncoderOnly, Network
 
 Progress = Callable[[int, int], None]  # texts done, texts in all
 
@@ -59,16 +58,3 @@ def pool(states: Tensor, real: Tensor | None, mode: str, normalise: bool) -> Ten
     else:
         X = states.masked_fill(~real[..., None], -torch.inf).amax(1)
     return torch.nn.functional.normalize(X, dim=-1) if normalise else X
-
-
-def class_logits(net: Network, ids: Tensor, real: Tensor | None, types: Tensor | None = None) -> Tensor:
-    """(B, n_labels). BART's decoder reads the text shifted by one and answers at its last end token."""
-    if isinstance(net, EncoderOnly):
-        logits: Tensor = net(ids, real, types)
-        return logits
-    assert isinstance(net, EncoderDecoder)
-    start = torch.full_like(ids[:, :1], net.spec.start_id or 0)
-    shifted = torch.cat([start, ids[:, :-1]], 1)
-    ends = ids == net.spec.eos_ids[0]
-    last = ids.shape[1] - 1 - ends.flip(1).long().argmax(1)
-    return net.classify(ids, shifted, last, real)

@@ -163,6 +163,19 @@ class EncoderDecoder(Part):
 Network = DecoderOnly | EncoderOnly | EncoderDecoder
 
 
+def class_logits(net: Network, ids: Tensor, real: Tensor | None, types: Tensor | None = None) -> Tensor:
+    """(B, n_labels). BART's decoder reads the text shifted by one and answers at its last end token."""
+    if isinstance(net, EncoderOnly):
+        logits: Tensor = net(ids, real, types)
+        return logits
+    assert isinstance(net, EncoderDecoder)
+    start = torch.full_like(ids[:, :1], net.spec.start_id or 0)
+    shifted = torch.cat([start, ids[:, :-1]], 1)
+    ends = ids == net.spec.eos_ids[0]
+    last = ids.shape[1] - 1 - ends.flip(1).long().argmax(1)
+    return net.classify(ids, shifted, last, real)
+
+
 def see_logits(logits: Tensor) -> Tensor:
     logits = see("logits", logits)
     if watched():

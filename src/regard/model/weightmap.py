@@ -80,6 +80,7 @@ class Table:
     bare: bool = False  # write names without the prefix
     renamed: tuple[tuple[str, str], ...] = ()  # (old, new) parts of names in early files
     zero: tuple[str, ...] = ()  # parameters that are zero when the file does not have them
+    unsaved: tuple[str, ...] = ()  # parameters that the format has no place for and nothing it is read for needs
 
     def _rule_for(self, name: str) -> tuple[Rule, re.Match[str]] | None:
         for old, new in self.renamed:
@@ -179,7 +180,7 @@ def saved_names(
     table: Table, parameters: Iterable[str], tied: Sequence[Sequence[str]] = ()
 ) -> Iterator[tuple[str, tuple[str, ...], Form]]:
     """(their name, our parameters, form) for everything a file should hold; of tied parameters, the first."""
-    skip = {p for group in tied for p in group[1:]}
+    skip = {p for group in tied for p in group[1:]}.union(table.unsaved)
     left = [p for p in parameters if p not in skip]
     seen = set[str]()
     for parameter in left:

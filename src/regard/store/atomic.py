@@ -35,14 +35,14 @@ def staging(directory: Path) -> Iterator[Path]:
 def move_into_place(stage: Path, directory: Path, names: Sequence[str]) -> None:
     """Flush finished files to the disk, all of them, and only then give them their names, in the order told."""
     for name in names:
-        _flush(stage / name)
+        flush(stage / name)
     for name in names:
         os.replace(stage / name, directory / name)
         if os.name != "nt":  # Windows cannot flush a directory
-            _flush(directory)
+            flush(directory)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -40,6 +40,9 @@ class Pooling:
     stated: bool = False
 
 
+POOLING_TYPES = {"mean": 1, "cls": 2}  # GGUF's numbers for them
+
+
 @dataclass
 class Opened:
     """A model's files, read but for the weights."""
@@ -110,7 +113,8 @@ def open_gguf(path: Path) -> Opened:
     tokenizer = tokenizer_from_gguf(file.metadata, str(path))
     tokenizer.check_vocab(spec.n_vocab)
     table = family.gguf.table(config, spec)
-    return Opened(path, config, family, spec, file, table, tokenizer, legacy_generation(config))
+    pooling = gguf_pooling(file.metadata, str(path))
+    return Opened(path, config, family, spec, file, table, tokenizer, legacy_generation(config), pooling)
 
 
 GENERATION_KEYS = (
@@ -123,6 +127,16 @@ GENERATION_KEYS = (
 def legacy_generation(config: Mapping[str, Any]) -> dict[str, Any]:
     """Before there was a generation_config.json its settings stood in config.json."""
     return {key: config[key] for key in GENERATION_KEYS if config.get(key) is not None}
+
+
+def gguf_pooling(metadata: Mapping[str, Any], where: str) -> Pooling:
+    key = f"{metadata['general.architecture']}.pooling_type"
+    if metadata.get(key, 0) == 0:
+        return Pooling()
+    for mode, number in POOLING_TYPES.items():
+        if metadata[key] == number:
+            return Pooling(mode, stated=True)
+    raise ConfigError(f"{where}: {key} is {metadata[key]!r}, but there are {POOLING_TYPES}.")
 
 
 def read_pooling(path: Path) -> Pooling:

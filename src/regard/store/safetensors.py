@@ -268,7 +268,7 @@ def save_checkpoint(
     files = _file_names(len(shards))
     with staging(directory) as stage:
         for file, shard in zip(files, shards, strict=True):
-            _write_file(stage / file, shard, {"format": "pt"} if metadata is None else metadata)
+            write_file(stage / file, shard, {"format": "pt"} if metadata is None else metadata)
         if len(shards) > 1:
             (stage / INDEX).write_bytes(_index(files, shards))
             files.append(INDEX)
@@ -328,7 +328,7 @@ def _index(files: list[str], shards: list[list[Planned]]) -> bytes:
     return f"{text}\n".encode()
 
 
-def _write_file(path: Path, plans: list[Planned], metadata: Mapping[str, str]) -> None:
+def write_file(path: Path, plans: list[Planned], metadata: Mapping[str, str]) -> None:
     """The length of the header u64, the header padded to 8 bytes, the tensors; wider numbers first, so all are aligned."""
     plans = sorted(plans, key=lambda plan: -DTYPES[plan.format].itemsize)
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, TokenizerError
 from regard.model.registry import Family
 from regard.model.spec import Spec
 from regard.model.transformer import Network
@@ -18,7 +18,7 @@ from regard.model.weightmap import Form, Table, saved_names
 from regard.store.gguf_write import write_gguf
 from regard.store.jsonfile import write_json_atomically
 from regard.store.named import Planned
-from regard.store.open import Pooling
+from regard.store.open import POOLING_TYPES, Pooling
 from regard.store.quant import FORMATS
 from regard.store.safetensors import save_checkpoint
 from regard.text.gguf_vocab import gguf_vocab
@@ -88,23 +88,30 @@ def save_gguf(
     family: Family,
     config: Mapping[str, Any],
     tokenizer: Tokenizer | None,
+    pooling: Pooling,
     format: str = "F32",
-    name: str = "",
 ) -> Path:
     """One file, with the tokenizer inside. Matrices are stored as `format`, all else in float32."""
     if family.gguf is None:
         raise ConfigError(f"GGUF has no architecture for {config['model_type']}; save in Hugging Face's layout.")
     if format not in FILE_TYPES:
         raise ConfigError(f"GGUF is written as {', '.join(FILE_TYPES)}, not {format!r}.")
+    if tokenizer is None:
+        raise TokenizerError("A GGUF file holds its tokenizer, and this model has none; save in Hugging Face's layout.")
+    name = path.stem
     if path.suffix != ".gguf":
         path = path / "model.gguf"
     metadata = {
         **family.gguf.metadata(config, spec),
-        "general.name": name or path.stem,
+        "general.name": name,
         "general.file_type": FILE_TYPES[format],
         "general.quantization_version": 2,
-        **(gguf_vocab(tokenizer) if tokenizer is not None else {}),
+        **gguf_vocab(tokenizer, spec.n_vocab),
     }
+    if spec.kind == "encoder":
+        if pooling.mode not in POOLING_TYPES:
+            raise ConfigError(f"GGUF knows no pooling by {pooling.mode}; save in Hugging Face's layout.")
+        metadata[f"{metadata['general.architecture']}.pooling_type"] = POOLING_TYPES[pooling.mode]
     table = family.gguf.table(config, spec)
     tensors = planned(table, net, spec, lambda name, shape: format if is_matrix(name, shape, format) else "F32")
     for key, constant in family.gguf.constants(spec).items():

@@ -60,11 +60,13 @@ def encode_chat(
         return render_chat(template, messages, **given)
 
     text = render(messages, tools)
-    marks = _Marks(tokenizer, template, text, _checked(messages), tools)
-    if not marks.needed:
+    said, offered = _checked(messages), None if tools is None else _plain(list(tools), "tools")
+    marks = _Marks(tokenizer, template, text + json.dumps([said, offered], ensure_ascii=False))
+    marked_said, marked_offered = marks.on_messages(said), marks.on_tools(offered)
+    if marked_said == said and marked_offered == offered:
         return tokenizer.encode(text, add_special=False, allow_control=True)
-    marked = render(marks.messages, marks.tools)
-    if marked.replace(marks.mark, "") != text:
+    marked = render(marked_said, marked_offered)
+    if marks.removed(marked) != text:
         raise TemplateError(
             "A message spells a control token, and the chat template treats it in a way that does not let the two be "
             "told apart; leave the token out of the message."
@@ -87,53 +89,58 @@ class _Marks:
     """Keeps what the template writes apart from what the messages say.
 
     Every control spelling in a message is put between two private characters, which pass through the template with it.
-    What comes out unmarked was written by the template. A message that ends like the beginning of a control token, or
-    begins like the end of one, gets a mark there too, so that no two messages can make one together.
+    What comes out without them was written by the template. A message that ends like the beginning of a control token,
+    or begins like the end of one, is marked there too, so that no two messages can make one together.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: str, text: str, messages: list[Any], tools: Any):
+    def __init__(self, tokenizer: Tokenizer, template: str, text: str):
         self.tokenizer = tokenizer
         added = tokenizer.raw.get_added_tokens_decoder().values()
-        special = {token.content for token in added if token.special}
+        self.special = {token.content for token in added if token.special}
         written = {token.content for token in added if token.content in template}  # turns may be marked by these too
-        self.control = special | written
-        seen = text + template + json.dumps([messages, tools], ensure_ascii=False, default=str)
-        self.mark, self.name = _unused_characters(seen, 2)
-        ours = _marker(special, self.mark)  # the assistant's own words may hold what the template writes: <think>
-        theirs = _marker(self.control, self.mark)
-        self.messages = [_mapped(m, ours if m.get("role") == "assistant" else theirs) for m in messages]
-        self.tools = None if tools is None else _mapped(_plain(list(tools), "tools"), theirs)
-        self.needed = self.messages != messages or (tools is not None and self.tools != list(tools))
+        self.control = self.special | written
+        self.open, self.close, self.cut, self.name = _unused_characters(text + template, 4)
+
+    def on_messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        ours = self._marker(self.special)  # the assistant's own words may hold what the template writes: <think>
+        theirs = self._marker(self.control)
+        return [_mapped(message, ours if message["role"] == "assistant" else theirs) for message in messages]
+
+    def on_tools(self, tools: Any) -> Any:
+        return _mapped(tools, self._marker(self.control))
+
+    def removed(self, marked: str) -> str:
+        return marked.translate(dict.fromkeys(map(ord, (self.open, self.close, self.cut))))
 
     def encode(self, marked: str) -> list[int]:
-        """Ids of a text with marks, in one pass of the tokenizer: its control tokens get names nobody can have typed."""
+        """Ids of a marked text in one pass of the tokenizer, its control tokens under names nobody can have typed."""
         names = {token: f"{self.name}{i}{self.name}" for i, token in enumerate(sorted(self.control))}
         spelling = _alternatives(self.control)
-        typed_or_written = re.compile(f"{self.mark}({spelling}){self.mark}|({spelling})|{self.mark}")
-        text = typed_or_written.sub(lambda m: names[m[2]] if m[2] else m[1] or "", marked)
+        typed_or_written = re.compile(f"{self.open}({spelling}){self.close}|({spelling})")
+        text = typed_or_written.sub(lambda m: m[1] or names[m[2]], marked)
         twin, back = renaming_twin(self.tokenizer.plain, names)
-        ids = guarded(self.tokenizer.where, lambda: twin.encode(text, add_special_tokens=False)).ids
+        ids = guarded(self.tokenizer.where, lambda: twin.encode(self.removed(text), add_special_tokens=False)).ids
         return [back.get(i, i) for i in ids]
 
+    def _marker(self, control: set[str]) -> Callable[[str], str]:
+        if not control:
+            return lambda text: text
+        whole = re.compile(_alternatives(control))
+        cuts = {(token[:n], token[n:]) for token in control for n in range(1, len(token))}
+        starts, ends = {start for start, _ in cuts}, {end for _, end in cuts}
+        longest = max(map(len, control))
 
-def _marker(control: set[str], mark: str) -> Callable[[str], str]:
-    if not control:
-        return lambda text: text
-    whole = re.compile(_alternatives(control))
-    cuts = {(token[:n], token[n:]) for token in control for n in range(1, len(token))}
-    starts, ends = {start for start, _ in cuts}, {end for _, end in cuts}
-    longest = max(map(len, control))
+        def marked(text: str) -> str:
+            text = whole.sub(lambda m: f"{self.open}{m[0]}{self.close}", text)
+            tail = text.rstrip()
+            if any(tail[-n:] in starts for n in range(1, longest)):
+                text = tail + self.cut + text[len(tail) :]
+            head = text.lstrip()
+            if any(head[:n] in ends for n in range(1, longest)):
+                text = text[: len(text) - len(head)] + self.cut + head
+            return text
 
-    def marked(text: str) -> str:
-        text = whole.sub(lambda m: f"{mark}{m[0]}{mark}", text)
-        head, tail = text.lstrip(), text.rstrip()
-        if any(tail[-n:] in starts for n in range(1, longest)):
-            text = tail + mark + text[len(tail) :]
-        if any(head[:n] in ends for n in range(1, longest)):
-            text = text[: text.index(head[0])] + mark + text.lstrip()
-        return text
-
-    return marked
+        return marked
 
 
 def _alternatives(spellings: set[str]) -> str:

@@ -1,7 +1,7 @@
 """Which spellings are control tokens, and tokenizers that read those spellings as ordinary text.
 
 In: a `tokenizers.Tokenizer`. Out: twins of it that share its model. The point is that a person may type `</s>` or
-`<|im_start|>`: in their text it is seven or twelve characters, never an instruction to the model. Only *special* added
+`<|im_start|>`: in their text it is four or twelve characters, never an instruction to the model. Only *special* added
 tokens are control tokens; the other added tokens (a domain's own words, say) are vocabulary and match everywhere.
 """
 
@@ -25,7 +25,7 @@ def special_tokens(raw: Raw) -> dict[int, tokenizers.AddedToken]:
 
 def text_twin(raw: Raw) -> Raw:
     """The same tokenizer, except that no text can spell a control token (the unknown token excepted)."""
-    twin = _with_added(raw, raw.model, raw.get_added_tokens_decoder().items())
+    twin = _with_added(raw, raw.get_added_tokens_decoder().items())
     if twin.get_added_tokens_decoder() != raw.get_added_tokens_decoder():  # ids with holes: only a full copy keeps them
         twin = Raw.from_str(raw.to_str())
     twin.encode_special_tokens = True
@@ -41,19 +41,18 @@ def renaming_twin(plain: Raw, names: Mapping[str, str]) -> tuple[Raw, dict[int |
         i: token for i, token in plain.get_added_tokens_decoder().items() if token.content in names or not token.special
     }
     renamed = [(i, _respelled(token, names.get(token.content, token.content))) for i, token in kept.items()]
-    twin = _with_added(plain, plain.model, renamed)
+    twin = _with_added(plain, renamed)
     back = {twin.token_to_id(token.content): i for i, token in renamed}
     if any(plain.model.id_to_token(new or 0) not in (None, plain.id_to_token(old)) for new, old in back.items()):
         raise TokenizerError("The tokenizer's ids have holes, so its control tokens cannot be kept apart from text.")
     return twin, back
 
 
-def _with_added(raw: Raw, model: tokenizers.models.Model, added: Iterable[tuple[int, tokenizers.AddedToken]]) -> Raw:
-    """A tokenizer with `raw`'s pipeline around `model` (shared, not copied) and these added tokens, in id order."""
-    twin = Raw(model)
-    # a missing stage cannot be assigned
+def _with_added(raw: Raw, added: Iterable[tuple[int, tokenizers.AddedToken]]) -> Raw:
+    """A tokenizer around `raw`'s model and stages (shared, not copied) with these added tokens, in id order."""
+    twin = Raw(raw.model)
     for stage in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-        if (part := getattr(raw, stage)) is not None:
+        if (part := getattr(raw, stage)) is not None:  # the library does not take None
             setattr(twin, stage, part)
     twin.add_tokens([token for _, token in sorted(added, key=lambda pair: pair[0])])
     return twin

@@ -1,9 +1,9 @@
 """A model directory → the parts of its tokenizer.
 
-In: a directory in Hugging Face's layout. Out: what a `Tokenizer` is made of.
-`tokenizer.json` is the definition where there is one; the vocabularies of older models are rebuilt by `legacy`. The
-files beside it say which tokens are special and how to format a conversation. Nothing here runs code from the
-directory: class names in it only choose between the layouts known here.
+In: a directory in Hugging Face's layout. Out: what a `Tokenizer` is made of. `tokenizer.json` is the definition where
+there is one; the vocabularies of older models are rebuilt by `legacy`. The files beside it say which tokens are special
+and how to format a conversation. Nothing here runs code from the directory: class names in it only choose between the
+layouts known here.
 """
 
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ def read_directory(folder: Path) -> Found:
     specials |= {role: token.content for role, token in settings.specials.items()}
     _add_tokens(raw, settings, specials, where)
     if file.name != "tokenizer.json":
-        legacy.frame(raw, settings.layout, specials, settings.config, where)
+        guarded(where, lambda: legacy.frame(raw, settings.layout, specials, settings.config, where))
     return Found(
         raw,
         where,
@@ -146,7 +146,8 @@ def _read_vocabulary(folder: Path, settings: Settings) -> tuple[tokenizers.Token
         )
     if (file := folder / "vocab.txt").is_file():
         settings.layout = settings.layout or "bert"
-        return legacy.wordpiece(file, settings.layout, settings.config), file
+        unknown = settings.specials["unk"].content if "unk" in settings.specials else "[UNK]"
+        return legacy.wordpiece(file, settings.layout, unknown, settings.config), file
     if models := sorted([*folder.glob("*.model"), *folder.glob("*.spm")]):
         raise TokenizerError(
             f"{models[0]} is a SentencePiece model, which is not read directly; save the tokenizer once with "

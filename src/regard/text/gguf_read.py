@@ -72,8 +72,8 @@ class Keys:
     def array(self, key: str, kind: type, size: int | None = None) -> list[Any]:
         try:
             values = [value if kind is str else kind(value) for value in self.metadata.get(key, ())]
-        except (TypeError, ValueError):
-            raise self.damaged(key, "a list was expected") from None
+        except (TypeError, ValueError, OverflowError):
+            raise self.damaged(key, f"a list of {kind.__name__} was expected") from None
         if not all(isinstance(value, kind) for value in values):
             raise self.damaged(key, f"a list of {kind.__name__} was expected")
         if size is not None and values and len(values) != size:

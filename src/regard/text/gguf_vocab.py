@@ -180,7 +180,10 @@ def _ends(tokenizer: Tokenizer) -> dict[str, bool]:
 
 def _read_back(metadata: dict[str, Any], tokenizer: Tokenizer, data: dict[str, Any]) -> None:
     """Law: what a reader will make of the file is the tokenizer we have."""
-    back = json.loads(tokenizer_from_gguf(metadata, tokenizer.where).raw.to_str())
+    reread = tokenizer_from_gguf(metadata, tokenizer.where)
+    if reread.encode("a") != tokenizer.encode("a"):
+        raise _refusal(tokenizer, "GGUF cannot express what it puts around a text")
+    back = json.loads(reread.raw.to_str())
     for part, what in (
         ("normalizer", "normalises text"),
         ("pre_tokenizer", "splits text"),

@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import TokenizerError
-from regard.text.reading import check_ids, check_model, guarded, read_object, read_text
+from regard.text.reading import check_model, guarded, read_object, read_text
 from regard.text.splits import SPLITS
 
 _ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
@@ -85,22 +85,21 @@ def _read_merges(file: Path) -> list[list[str]]:
     lines = read_text(file).split("\n")
     if lines[0].startswith("#version"):
         del lines[0]
-    return [line.rstrip("\r").split(" ") for line in lines if line.strip()]
+    return [line.split(" ") for line in lines if line.strip()]
 
 
-def wordpiece(file: Path, layout: str, config: dict[str, Any]) -> tokenizers.Tokenizer:
+def wordpiece(file: Path, layout: str, unknown: str, config: dict[str, Any]) -> tokenizers.Tokenizer:
     """BERT's WordPiece (Devlin et al. 2019) from a list of pieces, one per line."""
     if layout != "bert":
         raise _unknown_layout(file, layout)
     lines = read_text(file).removesuffix("\n").split("\n")
-    vocab = {line.rstrip("\r"): i for i, line in enumerate(lines)}
-    check_ids(vocab, file)
-    unknown = config.get("unk_token", "[UNK]")
-    raw = guarded(str(file), lambda: tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=str(unknown))))
+    vocab = {line: i for i, line in enumerate(lines)}
+    strip_accents = config.get("strip_accents")
+    raw = guarded(str(file), lambda: tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown)))
     raw.normalizer = normalizers.BertNormalizer(
         clean_text=True,
         handle_chinese_chars=config.get("tokenize_chinese_chars") is not False,
-        strip_accents=config.get("strip_accents"),
+        strip_accents=strip_accents if isinstance(strip_accents, bool) else None,
         lowercase=config.get("do_lower_case") is not False,
     )
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

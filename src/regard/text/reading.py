@@ -47,7 +47,7 @@ def check_model(model: Any, file: Path) -> None:
         return
     if not isinstance(vocab, dict):
         raise TokenizerError(f"{file} has no model with a vocabulary.")
-    check_ids(vocab, file)
+    _check_ids(vocab, file)
     prefix = model.get("continuing_subword_prefix")
     merges = model.get("merges", [])
     for merge in merges if isinstance(merges, list) else []:
@@ -60,7 +60,7 @@ def check_model(model: Any, file: Path) -> None:
                 raise TokenizerError(f"{file} merges {pair[0]!r} and {pair[1]!r}, but has no token {token!r}.")
 
 
-def check_ids(vocab: dict[str, Any], file: Path) -> None:
+def _check_ids(vocab: dict[str, Any], file: Path) -> None:
     seen: dict[int, str] = {}
     for token, i in vocab.items():
         if type(i) is not int or i < 0:
@@ -87,6 +87,7 @@ def check_frame(data: dict[str, Any], file: Path) -> None:
 
 
 def _stages(stage: Any, children: str) -> Iterator[dict[str, Any]]:
+    """A serialised stage of a pipeline and, if it is a sequence, the stages in it."""
     if isinstance(stage, dict):
         yield stage
         inside = stage.get(children)

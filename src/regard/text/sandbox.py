@@ -34,14 +34,17 @@ BITS = 10_000  # of a whole number
 
 _CALL = 5  # steps for calling anything
 # filters and tests that look no deeper than the first level of their arguments
-_SHALLOW = {"attr", "batch", "count", "d", "default", "defined", "first", "items", "last", "length", "list", "map"}
-_SHALLOW |= {"mapping", "none", "reject", "rejectattr", "reverse", "select", "selectattr", "sequence", "slice"}
-_SHALLOW |= {"string", "undefined"}
+_SHALLOW_FILTERS = {"attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map"}
+_SHALLOW_FILTERS |= {"reject", "rejectattr", "reverse", "select", "selectattr", "slice"}
+_SHALLOW_TESTS = {"boolean", "defined", "false", "float", "integer", "iterable", "mapping", "none", "number"}
+_SHALLOW_TESTS |= {"sequence", "string", "true", "undefined"}
 # filters that go through their first argument item by item, in Python
 _ITERATING = {"batch", "dictsort", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "select"}
 _ITERATING |= {"selectattr", "slice", "sort", "sum", "unique"}
-_PADDING = {"batch", "center", "expandtabs", "indent", "ljust", "rjust", "slice", "to_bytes", "tojson", "zfill"}
+# calls whose numbers and texts say how much to add at each place
+_PADDING = {"batch", "center", "expandtabs", "indent", "ljust", "rjust", "round", "slice", "tojson", "zfill"}
 _FORMATTING = {"format", "format_map"}
+_HIDDEN = ("encode", "to_bytes", "translate")  # methods of text and numbers no chat template needs
 _ABSENT = ("lipsum", "pprint", "striptags", "urlize", "wordwrap")  # no use here, and slow on hostile text
 
 
@@ -229,10 +232,13 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         for name in _ABSENT:
             self.filters.pop(name, None)
             self.globals.pop(name, None)
-        for table in (self.filters, self.tests):
+        for table, shallow in ((self.filters, _SHALLOW_FILTERS), (self.tests, _SHALLOW_TESTS)):
             for name, function in table.items():
-                table[name] = _paid(name, function)
+                table[name] = _paid(name, function, name in shallow)
         self.filters.update(_OWN_FILTERS)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return attr not in _HIDDEN and super().is_safe_attribute(obj, attr, value)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template: nodes.Template = _Instrument().visit(super()._parse(source, name, filename))
@@ -252,8 +258,7 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         meter = _meter.get()
         meter.spend(_CALL)
-        if operator in ("+", "*", "%", "**"):
-            _check_operator(meter, operator, left, right)
+        _check_operator(meter, operator, left, right)
         meter.glance(left, right)
         return super().call_binop(context, operator, left, right)
 
@@ -263,14 +268,14 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
         return super().getitem(obj, argument)
 
 
-def _paid(name: str, function: Any) -> Callable[..., Any]:
+def _paid(name: str, function: Any, shallow: bool) -> Callable[..., Any]:
     """A filter or test that pays for its arguments first."""
 
     @wraps(function)
     def paid(*args: Any, **kwargs: Any) -> Any:
         meter = _meter.get()
         meter.spend(_CALL)
-        (meter.glance if name in _SHALLOW else meter.weigh)(*args, *kwargs.values())
+        (meter.glance if shallow else meter.weigh)(*args, *kwargs.values())
         plain = [value for value in args if not isinstance(value, Context | jinja2.Environment | nodes.EvalContext)]
         owner = plain[0] if plain else None
         if name in _ITERATING and isinstance(owner, str | list | tuple | dict | range):
@@ -304,7 +309,8 @@ def _check_growth(meter: Meter, name: str, owner: Any, args: tuple[Any, ...]) ->
 
 
 def _check_operator(meter: Meter, operator: str, left: Any, right: Any) -> None:
-    if isinstance(left, int) and isinstance(right, int):
+    """Refuse, before it happens, an operation whose result is much larger than its operands."""
+    if isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
         bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
         if bits > BITS:
             raise OverLimit("it computes with huge numbers")

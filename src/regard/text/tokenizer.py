@@ -162,9 +162,8 @@ class Tokenizer:
     @cached_property
     def _marks_words(self) -> bool:
         """Whether the pipeline itself tells the start of a word, rather than leaving it to the space in the text."""
-        state = "" if self.raw.pre_tokenizer is None else self.raw.pre_tokenizer.__getstate__().decode()
-        spaceless = ('"type":"ByteLevel","add_prefix_space":false', '"prepend_scheme":"never"')
-        return not any(mark in state for mark in spaceless)
+        words = self._plain.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
+        return words.ids == self.encode("a a", add_special=False)
 
     def _encode(self, text: str, pair: str | None, add_special: bool, allow_control: bool) -> tokenizers.Encoding:
         text = self._unicode(text)

@@ -69,6 +69,7 @@ GGUF = Table(
         both("blk.{i}.ffn_down", "encoder.{i}.mlp.down"),
         both("blk.{i}.layer_output_norm", "encoder.{i}.norm_2"),
     ),
+    unsaved=("pooler.dense.weight", "pooler.dense.bias"),
 )
 
 
@@ -152,7 +153,7 @@ def config_from_gguf(file: Reading) -> dict[str, Any]:
     return {
         "model_type": "bert",
         "architectures": ["BertModel"],
-        "vocab_size": len(meta["tokenizer.ggml.tokens"]),
+        "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": meta["bert.embedding_length"],
         "num_hidden_layers": meta["bert.block_count"],
         "num_attention_heads": meta["bert.attention.head_count"],
@@ -169,6 +170,10 @@ def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
     stack = spec.stacks["encoder"]
     if is_roberta(config) or spec.head.kind != "none":
         raise ConfigError("GGUF holds BERT without a head (BertModel); save this one in Hugging Face's layout.")
+    if stack.mlp.activation != "gelu":
+        raise ConfigError(
+            f"GGUF's bert has GELU in its MLP, not {stack.mlp.activation}; save in Hugging Face's layout."
+        )
     return {
         "general.architecture": "bert",
         "bert.context_length": stack.positions.limit,
@@ -178,7 +183,6 @@ def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
         "bert.attention.head_count": stack.attention.heads,
         "bert.attention.layer_norm_epsilon": stack.eps,
         "bert.attention.causal": False,
-        "bert.pooling_type": 1,  # the mean
     }
 
 

@@ -6,6 +6,7 @@ Radford et al., 2019. Files hold matrices input × output, with q, k and v fused
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from regard.errors import ConfigError
 from regard.model.config import ACTIVATION_NAMES, Config
 from regard.model.registry import Family, GGUFForm, Reading
 from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
@@ -102,7 +103,7 @@ def config_from_gguf(file: Reading) -> dict[str, Any]:
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": len(meta["tokenizer.ggml.tokens"]),
+        "vocab_size": file.shape("token_embd.weight")[0],
         "n_positions": meta["gpt2.context_length"],
         "n_embd": meta["gpt2.embedding_length"],
         "n_inner": meta.get("gpt2.feed_forward_length"),
@@ -117,6 +118,12 @@ def config_from_gguf(file: Reading) -> dict[str, Any]:
 
 def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
     stack = spec.stacks["decoder"]
+    if stack.mlp.activation != "gelu_tanh":
+        raise ConfigError(
+            f"GGUF's gpt2 has GELU by tanh in its MLP, not {stack.mlp.activation}; save in Hugging Face's layout."
+        )
+    if not stack.attention.scaled or stack.attention.scaled_by_layer:
+        raise ConfigError("GGUF's gpt2 divides scores by √d_k and nothing else; save in Hugging Face's layout.")
     return {
         "general.architecture": "gpt2",
         "gpt2.context_length": stack.positions.limit,

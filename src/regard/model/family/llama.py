@@ -28,6 +28,7 @@ from regard.model.weightmap import Rule, Table, both, pair_up
 from regard.nn.position import Rotary, RotaryScaling
 
 ROPE_FACTORS = "rope_freqs.weight"
+LLAMA3_POSITIONS = 8192  # that Llama 3 was first trained for
 
 HF = Table(
     prefix="model.",
@@ -165,54 +166,58 @@ def gguf_table(config: Mapping[str, Any], spec: Spec) -> Table:
 def config_from_gguf(file: Reading) -> dict[str, Any]:
     meta, names = file.metadata, file.names
     arch = meta["general.architecture"]
+    said = Config(meta, "The GGUF file's metadata")
     heads = meta[f"{arch}.attention.head_count"]
-    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": meta.get(f"{arch}.rope.freq_base", 10000.0)}
+    theta = said.number(f"{arch}.rope.freq_base", default=10000.0, least=1e-6)
+    rope: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
     scaling = meta.get(f"{arch}.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         raise ConfigError(f"This GGUF file scales rotary positions by {scaling!r}; linear scaling is implemented.")
     if scaling == "linear":
         rope |= {"rope_type": "linear", "factor": meta[f"{arch}.rope.scaling.factor"]}
     if ROPE_FACTORS in names:
-        rope |= llama3_scaling(file.tensor(ROPE_FACTORS), rope["rope_theta"])
+        original = said.size(f"{arch}.rope.scaling.original_context_length", default=LLAMA3_POSITIONS)
+        rope |= llama3_scaling(file.tensor(ROPE_FACTORS), theta, original)
     window = meta.get(f"{arch}.attention.sliding_window")
     model_type = "qwen2" if arch == "qwen2" else "mistral" if window else "llama"
     architecture = {"qwen2": "Qwen2ForCausalLM", "mistral": "MistralForCausalLM", "llama": "LlamaForCausalLM"}
     return {
         "model_type": model_type,
         "architectures": [architecture[model_type]],
-        "vocab_size": meta.get(f"{arch}.vocab_size") or len(meta["tokenizer.ggml.tokens"]),
+        "vocab_size": file.shape("token_embd.weight")[0],
         "hidden_size": meta[f"{arch}.embedding_length"],
         "intermediate_size": meta[f"{arch}.feed_forward_length"],
         "num_hidden_layers": meta[f"{arch}.block_count"],
         "num_attention_heads": heads,
         "num_key_value_heads": meta.get(f"{arch}.attention.head_count_kv", heads),
-        "head_dim": meta.get(f"{arch}.attention.key_length") or meta[f"{arch}.embedding_length"] // heads,
+        "head_dim": meta.get(f"{arch}.attention.key_length"),
         "max_position_embeddings": meta[f"{arch}.context_length"],
         "rms_norm_eps": meta[f"{arch}.attention.layer_norm_rms_epsilon"],
         "rope_parameters": rope,
         "hidden_act": "silu",
         "attention_bias": model_type != "qwen2" and "blk.0.attn_q.bias" in names,
+        "mlp_bias": "blk.0.ffn_up.bias" in names,
         "bos_token_id": meta.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": meta.get("tokenizer.ggml.eos_token_id"),
         "pad_token_id": meta.get("tokenizer.ggml.padding_token_id"),
         "tie_word_embeddings": "output.weight" not in names,
-        **({"sliding_window": window} if window else {}),
+        **({"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0} if window else {}),
     }
 
 
-def llama3_scaling(factors: Tensor, theta: float) -> dict[str, Any]:
+def llama3_scaling(factors: Tensor, theta: float, original: int) -> dict[str, Any]:
     """GGUF keeps Llama 3's scaling as a table of divisors; find the settings that give exactly this table."""
-    d_k = 2 * len(factors)
-    for factor in (8.0, 32.0, 4.0, 16.0, 2.0, 64.0):
-        candidate = RotaryScaling("llama3", factor)
-        if torch.allclose(rope_factors(d_k, theta, candidate), factors.float(), rtol=1e-4):
-            return {
-                "rope_type": "llama3",
-                "factor": factor,
-                "low_freq_factor": candidate.low_freq_factor,
-                "high_freq_factor": candidate.high_freq_factor,
-                "original_max_position_embeddings": candidate.original_positions,
-            }
+    if factors.dim() == 1:
+        for factor in (8.0, 32.0, 4.0, 16.0, 2.0, 64.0, float(factors.max())):
+            scaling = RotaryScaling("llama3", factor, original_positions=original)
+            if torch.allclose(rope_factors(2 * len(factors), theta, scaling), factors.float(), rtol=1e-4):
+                return {
+                    "rope_type": "llama3",
+                    "factor": factor,
+                    "low_freq_factor": scaling.low_freq_factor,
+                    "high_freq_factor": scaling.high_freq_factor,
+                    "original_max_position_embeddings": original,
+                }
     raise ConfigError(
         f"{ROPE_FACTORS} does not follow Llama 3's rule for stretching rotary positions, so the model cannot be described."
     )
@@ -260,6 +265,10 @@ def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
         values["attention.sliding_window"] = stack.window(0)
     if p.scaling and p.scaling.kind == "linear":
         values |= {"rope.scaling.type": "linear", "rope.scaling.factor": p.scaling.factor}
+    if p.scaling and p.scaling.kind == "llama3":
+        original = p.scaling.original_positions
+        llama3_scaling(gguf_constants(spec)[ROPE_FACTORS], p.theta, original)  # or it could not be read back
+        values["rope.scaling.original_context_length"] = original
     return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
 
 

@@ -1,0 +1,45 @@
+"""The bar that long work shows: how much is done, how fast, and how long it will take."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class Rate(ProgressColumn):
+    """How many of the unit are done per second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{short(speed)} {self.unit}/s", style="progress.data.speed")
+
+
+def short(number: float) -> str:
+    """Three figures or so: 7.3, 412, 98.1M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.1f}{letter}"
+    return f"{number:.1f}" if number < 10 else f"{number:.0f}"
+
+
+@contextmanager
+def bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+    """Until the total is told, the bar only says that something is going on."""
+    shown = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        Rate(unit),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with shown:
+        task = shown.add_task(what, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)

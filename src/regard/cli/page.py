@@ -1,0 +1,46 @@
+"""A verb's help page: usage, what it does, arguments, options, examples.
+
+The text is the docstring of the verb's function: its first paragraph says what the verb does, its second holds examples,
+a line each. It is written plainly, since the help of a command should come at once and rich takes as long to import as
+everything else together.
+"""
+
+import inspect
+from typing import Any
+
+from typer.core import TyperCommand
+
+
+class Verb(TyperCommand):
+    def __init__(self, **attributes: Any) -> None:
+        about, _, examples = inspect.cleandoc(attributes.pop("help") or "").partition("\n\n")
+        super().__init__(**attributes, help=" ".join(about.split()))
+        self.examples = examples.splitlines()
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return ["[OPTIONS]", *(as_used(p) for p in self.params if p.param_type_name == "argument")]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        arguments = [(spelt(p), getattr(p, "help", "") or "") for p in self.params if p.param_type_name == "argument"]
+        options = [p.get_help_record(ctx) for p in self.get_params(ctx) if p.param_type_name == "option"]
+        for heading, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def spelt(argument: Any) -> str:
+    name: str = argument.metavar or argument.name.upper()
+    return name
+
+
+def as_used(argument: Any) -> str:
+    """MODEL if it must be given, [MODEL] if it may, [TEXT]... if it may be given again."""
+    name = spelt(argument) if argument.required else f"[{spelt(argument)}]"
+    return name if argument.nargs == 1 else f"{name}..."

@@ -1,0 +1,181 @@
+"""Checkpoints that survive anything: written aside, checked, renamed; `latest` moves last.
+
+A run's directory holds `checkpoint-N/`, each a model directory that anybody opens, with two files more: the optimiser's
+numbers (`optimizer.safetensors`) and where the run stood (`trainer.json`). `checksums.json` has a SHA-256 for every file. At
+no moment is there a `checkpoint-N` that is not whole, whatever is killed when.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import CheckpointError
+from regard.store.atomic import flush, staging
+from regard.store.jsonfile import read_json
+from regard.store.named import Planned
+from regard.store.safetensors import open_checkpoint, write_file
+
+log = logging.getLogger("regard")
+
+NAME = re.compile(r"checkpoint-(\d+)")
+SUMS, OPTIMIZER, TRAINER = "checksums.json", "optimizer.safetensors", "trainer.json"
+
+
+@dataclass
+class Progress:
+    """Where a run stands between two steps: enough to go on as if nothing had happened."""
+
+    step: int = 0
+    tokens: int = 0
+    cursor: dict[str, int] = field(default_factory=dict)  # of the order of batches
+    best: float | None = None
+    best_step: int | None = None
+    stale: int = 0  # evaluations since the best
+    data: str = ""  # fingerprints: a run goes on with the data and the model it began with
+    model: str = ""
+
+
+def save(
+    run: Path, progress: Progress, write_model: Callable[[Path], None], optimizer: dict[str, Tensor], keep: int
+) -> Path:
+    """Write `checkpoint-{step}`; then move `latest`; then let go of checkpoints beyond the newest `keep` (and the best)."""
+    final = run / f"checkpoint-{progress.step}"
+    with staging(run) as stage:
+        part = stage / final.name
+        part.mkdir()
+        write_model(part)
+        write_file(part / OPTIMIZER, [planned(name, t) for name, t in sorted(optimizer.items())], {"format": "pt"})
+        (part / TRAINER).write_text(json.dumps(asdict(progress), indent=2) + "\n")
+        sums = {str(p.relative_to(part)): sha256(p) for p in sorted(part.rglob("*")) if p.is_file()}
+        (part / SUMS).write_text(json.dumps(sums, indent=2) + "\n")
+        flush_tree(part)
+        if final.exists():  # a run that was resumed from before this step comes by again
+            shutil.rmtree(final)
+        os.rename(part, final)
+        flush(run)
+    point_latest(run, final.name)
+    forget(run, keep, progress.best_step)
+    return final
+
+
+def planned(name: str, tensor: Tensor) -> Planned:
+    return Planned(name, tuple(tensor.shape), "F32", lambda: tensor.detach().float())
+
+
+def point_latest(run: Path, name: str) -> None:
+    """A symbolic link, replaced in one go."""
+    link = run / ".latest.new"
+    link.unlink(missing_ok=True)
+    link.symlink_to(name)
+    os.replace(link, run / "latest")
+    flush(run)
+
+
+def forget(run: Path, keep: int, best_step: int | None) -> None:
+    kept = steps(run)[:keep]
+    for step in steps(run):
+        if step not in kept and step != best_step:
+            doomed = run / f".checkpoint-{step}.old"
+            shutil.rmtree(doomed, ignore_errors=True)
+            os.rename(run / f"checkpoint-{step}", doomed)  # never a half-deleted checkpoint under its own name
+            shutil.rmtree(doomed, ignore_errors=True)
+
+
+def steps(run: Path) -> list[int]:
+    """The checkpoints there are, newest first."""
+    if not run.is_dir():
+        return []
+    found = (NAME.fullmatch(p.name) for p in run.iterdir() if p.is_dir() and not p.is_symlink())
+    return sorted((int(m[1]) for m in found if m), reverse=True)
+
+
+def newest(run: Path) -> Path | None:
+    """The newest checkpoint that is what it was when it was written; damaged ones are passed over loudly."""
+    for step in steps(run):
+        path = run / f"checkpoint-{step}"
+        problem = damage(path)
+        if problem is None:
+            return path
+        log.warning("%s is damaged (%s); going back to the one before it", path, problem)
+    return None
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    try:
+        sums = read_json(path / SUMS, "the checkpoint's checksums")
+        for name, expected in sums.items():
+            if ".." in Path(name).parts or Path(name).is_absolute():
+                return f"{SUMS} names {name!r}"
+            if sha256(path / name) != expected:
+                return f"{name} has changed"
+    except (OSError, CheckpointError) as problem:
+        return str(problem)
+    return None if {OPTIMIZER, TRAINER, "config.json"} <= set(sums) else f"{SUMS} is incomplete"
+
+
+def read_progress(path: Path) -> Progress:
+    said = read_json(path / TRAINER, "the run's progress")
+    try:
+        return Progress(**said)
+    except TypeError:
+        raise CheckpointError(f"{path / TRAINER} was written by another version of this package.") from None
+
+
+def read_optimizer(path: Path) -> dict[str, Tensor]:
+    file = open_checkpoint(path / OPTIMIZER)
+    return {name: file.tensor(name).clone() for name in file.names}
+
+
+def optimizer_tensors(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's numbers by the names of the parameters they belong to."""
+    names = {id(p): name for name, p in net.named_parameters()}
+    found = {}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            for key, value in optimizer.state.get(p, {}).items():
+                found[f"{key}.{names[id(p)]}"] = torch.as_tensor(value)
+    return found
+
+
+def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Tensor]) -> None:
+    """Fresh tensors, laid out as the parameters are: results must not depend on where a file was mapped."""
+    parameters = dict(net.named_parameters())
+    state: dict[Any, dict[str, Tensor]] = {}
+    for full, value in saved.items():
+        key, _, name = full.partition(".")
+        if name not in parameters:
+            raise CheckpointError(f"The optimiser's {full!r} belongs to no parameter of this model.")
+        p = parameters[name]
+        fresh = torch.empty_like(p) if value.shape == p.shape else torch.empty(value.shape)
+        state.setdefault(p, {})[key] = fresh.copy_(value)
+    optimizer.state.clear()
+    optimizer.state.update(state)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush_tree(path: Path) -> None:
+    for each in sorted(path.rglob("*")):
+        flush(each)
+    flush(path)
+
+
+def clear_leftovers(run: Path) -> None:
+    """What a killed process left half-written."""
+    for each in run.glob(".*"):
+        if each.name.endswith((".part", ".old")) and each.is_dir():
+            shutil.rmtree(each, ignore_errors=True)

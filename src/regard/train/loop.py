@@ -1,0 +1,234 @@
+"""The loop: a batch, its loss, its gradients, a step; now and then a look, an evaluation, a checkpoint.
+
+Everything a step depends on is a function of the settings, the step's number and the weights before it: batches come from a
+cursor, randomness is seeded per step. So a run that is killed and resumed is, bit for bit, the run that was not.
+"""
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import TrainingError
+from regard.model.transformer import Network
+from regard.train import checkpoint
+from regard.train.checkpoint import Progress
+from regard.train.optimise import adamw, schedule
+from regard.train.parallel import Parallel
+from regard.train.settings import TrainSettings
+from regard.train.task.base import Batch, Task
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+class Feed(Protocol):
+    """Where batches come from: `take` gives the next step's, `cursor` says where it stands."""
+
+    cursor: dict[str, int]
+
+    def take(self, step: int) -> list[Batch]:
+        """This process's share of the next step, in as many parts as it is to be computed in."""
+        ...
+
+    def held_out(self) -> list[Batch]: ...
+
+
+class LossOf(nn.Module):
+    """A task's loss as a module's forward, which is what PyTorch's distributed engines know how to wrap."""
+
+    def __init__(self, net: Network, task: Task) -> None:
+        super().__init__()
+        self.net, self.task = net, task
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss = self.task.loss(self.net, batch)
+        return loss.total, loss.plain
+
+
+@dataclass
+class Stepped:
+    """What one step was like."""
+
+    loss: float
+    tokens: int
+    grad_norm: float
+    learning_rate: float
+
+
+class Trainer:
+    def __init__(
+        self,
+        settings: TrainSettings,
+        task: Task,
+        net: Network,
+        feed: Feed,
+        total_steps: int,
+        write_model: Callable[[Path], None],
+        tell: Tell = lambda event: None,
+        together: Parallel = Parallel(),
+    ) -> None:
+        self.settings, self.task, self.net, self.feed = settings, task, net, feed
+        self.total, self.write_model, self.tell, self.together = total_steps, write_model, tell, together
+        self.run, self.progress, self.stopping = settings.run, Progress(), False
+        net.train()
+        net.requires_grad_(True)
+        self.module = together.wrap(LossOf(net, task), blocks_of(net))
+        self.optimizer = adamw(net, settings.learning_rate, settings.weight_decay, (settings.beta_1, settings.beta_2))
+        self.factor = schedule(settings.schedule, settings.warmup_steps, total_steps)
+        if settings.compile:
+            self.module.compile()
+
+    def train(self) -> Progress:
+        """Until the last step, a signal to end, or no improvement for too long."""
+        s, p = self.settings, self.progress
+        every_eval = s.eval_steps or max(1, self.total // 10)
+        every_save = s.save_steps or every_eval
+        since, tokens = time.monotonic(), 0
+        with finishing_on_signal(self):
+            while p.step < self.total and not self.stopping:
+                stepped = self.step()
+                tokens += stepped.tokens
+                if p.step % s.log_steps == 0 or p.step == self.total:
+                    rate = tokens / max(1e-9, time.monotonic() - since)
+                    self.log(
+                        {
+                            "loss": stepped.loss,
+                            "lr": stepped.learning_rate,
+                            "grad_norm": stepped.grad_norm,
+                            "rate": rate,
+                        }
+                    )
+                    since, tokens = time.monotonic(), 0
+                if p.step % every_eval == 0 or p.step == self.total:
+                    self.evaluate()
+                    since = time.monotonic()
+                self.stopping = self.together.agree(self.stopping)
+                if p.step % every_save == 0 or p.step == self.total or self.stopping:
+                    self.save()
+        return p
+
+    def step(self) -> Stepped:
+        """One update of the weights."""
+        s, p = self.settings, self.progress
+        torch.manual_seed(step_seed(s.seed, p.step, self.together.rank))
+        batches = self.feed.take(p.step)
+        count, tokens = self.together.sum(sum(b.count for b in batches), sum(b.tokens for b in batches))
+        plain = 0.0
+        for i, batch in enumerate(batches):
+            with self.last_part_shares(i == len(batches) - 1), self.precision():
+                total, reported = self.module(batch)
+                (
+                    total * (self.together.world / max(1.0, count))
+                ).backward()  # ranks are averaged, so each counts `world`
+            plain += float(reported)
+        loss = self.together.sum(plain)[0] / max(1.0, count)
+        norm = float(nn.utils.clip_grad_norm_(self.net.parameters(), s.clip, foreach=True))
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            raise TrainingError(self.what_is_not_a_number(loss))
+        rate = s.learning_rate * self.factor(p.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        p.step, p.tokens, p.cursor = p.step + 1, p.tokens + int(tokens), dict(self.feed.cursor)
+        self.tell({"kind": "step", "step": p.step, "total": self.total, "loss": loss, "tokens": int(tokens)})
+        return Stepped(loss, int(tokens), norm, rate)
+
+    def last_part_shares(self, last: bool) -> Any:
+        """Under DDP gradients are exchanged once a step, with its last part."""
+        split = isinstance(self.module, nn.parallel.DistributedDataParallel) and not last
+        return self.module.no_sync() if split else nullcontext()  # type: ignore[operator]
+
+    def precision(self) -> Any:
+        return torch.autocast("cpu", torch.bfloat16) if self.settings.bf16 else nullcontext()
+
+    def what_is_not_a_number(self, loss: float) -> str:
+        where = [
+            name for name, p in self.net.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()
+        ]
+        first = f"the gradient of {where[0]}" if where else "the loss"
+        return (
+            f"At step {self.progress.step + 1} {first} is not a finite number (loss {loss:g}); the weights were not changed. "
+            "Lower the learning rate or raise the warm-up, and resume from the last checkpoint."
+        )
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Metrics on held-out text; notes whether they are the best so far."""
+        p, began = self.progress, time.monotonic()
+        self.net.eval()
+        metrics = self.task.evaluate(self.net, self.feed.held_out())
+        self.net.train()
+        judged = metrics.get(self.task.judged_by, metrics["loss"])
+        value = -judged if self.task.higher_is_better and self.task.judged_by in metrics else judged
+        if p.best is None or value < p.best:
+            p.best, p.best_step, p.stale = value, p.step, 0
+        else:
+            p.stale += 1
+        self.log({"eval": metrics, "seconds": time.monotonic() - began})
+        if self.settings.patience is not None and p.stale >= self.settings.patience:
+            self.stopping = True
+            self.tell({"kind": "said", "text": f"No improvement in {p.stale} evaluations: stopping."})
+        return metrics
+
+    def save(self) -> None:
+        """A checkpoint; only the first process writes, and the others wait for it."""
+        tensors = checkpoint.optimizer_tensors(self.net, self.optimizer)
+        if self.together.first:
+            path = checkpoint.save(self.run, self.progress, self.write_model, tensors, self.settings.save_total_limit)
+            self.tell({"kind": "saved", "path": str(path)})
+        self.together.wait()
+
+    def resume(self, path: Path) -> None:
+        """Stand where the checkpoint stood. The weights are loaded by whoever made the network."""
+        self.progress = checkpoint.read_progress(path)
+        self.feed.cursor = dict(self.progress.cursor)
+        checkpoint.restore_optimizer(self.net, self.optimizer, checkpoint.read_optimizer(path))
+
+    def log(self, facts: dict[str, Any]) -> None:
+        line = {"step": self.progress.step, **facts}
+        if self.together.first:
+            with (self.run / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        self.tell({"kind": "log", **line})
+
+
+def blocks_of(net: Network) -> list[nn.Module]:
+    from regard.nn.block import CrossPostNorm, CrossPreNorm, PostNorm, PreNorm
+
+    return [m for m in net.modules() if isinstance(m, PreNorm | PostNorm | CrossPreNorm | CrossPostNorm)]
+
+
+def step_seed(seed: int, step: int, rank: int) -> int:
+    """A seed of its own for every step and process."""
+    return (seed * 1_000_003 + step) * 8191 + rank & 0x7FFF_FFFF_FFFF_FFFF
+
+
+@contextmanager
+def finishing_on_signal(trainer: Trainer) -> Iterator[None]:
+    """SIGTERM and the first Ctrl-C let the step end and the checkpoint be written; the second Ctrl-C does not wait."""
+
+    def ask(number: int, frame: object) -> None:
+        if trainer.stopping and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        trainer.stopping = True
+        trainer.tell({"kind": "said", "text": "Stopping after this step; a checkpoint will be written."})
+
+    before: Sequence[Any] = []
+    try:
+        before = [(n, signal.signal(n, ask)) for n in (signal.SIGTERM, signal.SIGINT)]
+    except ValueError:  # not the main thread: whoever runs us there ends us in their own way
+        pass
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)

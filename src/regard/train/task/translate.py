@@ -1,0 +1,125 @@
+"""Translation: a target text from a source text, one token at a time, given what was written before."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from regard.errors import ConfigError
+from regard.model.transformer import EncoderDecoder, Network
+from regard.train.loss import linear_cross_entropy
+from regard.train.task.base import Batch, Example, Loss, Task, mean_loss, padded, real_of
+
+SCORED = 200  # pairs translated at an evaluation
+
+
+class Translate(Task):
+    defaults: ClassVar[dict[str, Any]] = {
+        "tokenizer": "bpe",
+        "batch_tokens": 2048,
+        "block_size": 128,
+        "schedule": "noam",
+        "warmup_steps": 400,
+        "label_smoothing": 0.1,
+        "weight_decay": 0.01,
+        "beta_2": 0.98,
+    }
+    judged_by, higher_is_better = "chrf", True
+
+    def config(self) -> dict[str, Any]:
+        s, t = self.settings, self.tokenizer
+        family = s.family or "m2m_100"
+        sizes = {
+            f"{side}_{what}": value
+            for side in ("encoder", "decoder")
+            for what, value in (("layers", s.layers), ("attention_heads", s.heads), ("ffn_dim", s.d_ff or 4 * s.width))
+        }
+        architectures = {
+            "m2m_100": "M2M100ForConditionalGeneration",
+            "bart": "BartForConditionalGeneration",
+            "mbart": "MBartForConditionalGeneration",
+            "marian": "MarianMTModel",
+            "vaswani": "Vaswani",
+        }
+        if family not in architectures:
+            raise ConfigError(f"--family is {family!r}; for translation it can be {', '.join(architectures)}.")
+        return {
+            "model_type": family,
+            "architectures": [architectures[family]],
+            "vocab_size": t.n_vocab,
+            **({"share_all_embeddings": True} if family == "vaswani" else {}),
+            "d_model": s.width,
+            **sizes,
+            "activation_function": "relu",
+            "max_position_embeddings": s.block_size,
+            "scale_embedding": True,
+            "dropout": s.dropout,
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
+            "pad_token_id": t.pad_id,
+            "bos_token_id": t.bos_id,
+            "eos_token_id": t.eos_id,
+            "decoder_start_token_id": t.eos_id,
+            "tie_word_embeddings": True,
+        }
+
+    def collate(self, examples: Sequence[Example], generator: torch.Generator) -> Batch:
+        sources, targets = [e["source"] for e in examples], [e["target"] for e in examples]
+        written = padded(targets, self.pad_id)
+        start = torch.full((len(written), 1), self.tokenizer.eos_id or 0)
+        wanted = real_of(targets)
+        tensors = {
+            "ids": padded(sources, self.pad_id),
+            "inputs": torch.cat([start, written[:, :-1]], 1),
+            "targets": written,
+            "wanted": torch.ones_like(written, dtype=torch.bool) if wanted is None else wanted,
+        }
+        real = real_of(sources)
+        if real is not None:
+            tensors["real"] = real
+        count = int(tensors["wanted"].sum())
+        return Batch(tensors, count, count + sum(map(len, sources)))
+
+    def loss(self, net: Network, batch: Batch) -> Loss:
+        assert isinstance(net, EncoderDecoder)
+        assert net.unembed is not None
+        memory = net.encode(batch["ids"], batch.get("real"))
+        X = net.states(batch["inputs"], memory, batch.get("real"))[batch["wanted"]]
+        targets = batch["targets"][batch["wanted"]]
+        total, plain = linear_cross_entropy(
+            X, net.unembed.weight, net.unembed.bias, targets, smoothing=self.settings.label_smoothing
+        )
+        return Loss(total, plain)
+
+    def evaluate(self, net: Network, batches: Sequence[Batch]) -> dict[str, float]:
+        """Loss over everything; BLEU and chrF (sacrebleu) over the first pairs, as the model writes them."""
+        from sacrebleu.metrics import BLEU, CHRF
+
+        loss = mean_loss(self, net, batches)
+        guesses, references = self.translations(net, batches, SCORED)
+        metrics = {"loss": loss}
+        if guesses:
+            metrics["bleu"] = BLEU().corpus_score(guesses, [references]).score
+            metrics["chrf"] = CHRF().corpus_score(guesses, [references]).score
+        return metrics
+
+    def translations(self, net: Network, batches: Sequence[Batch], limit: int) -> tuple[list[str], list[str]]:
+        guesses, references = list[str](), list[str]()
+        if self.write is None:
+            return guesses, references
+        for batch in batches:
+            if len(guesses) >= limit:
+                break
+            rows = unpadded(batch["ids"], batch.get("real"))
+            targets = unpadded(batch["targets"], batch["wanted"])
+            room = min(self.settings.block_size - 1, 2 * max(map(len, rows)) + 20)
+            guesses += [self.tokenizer.decode(ids) for ids in self.write(net, rows, room)]
+            references += [self.tokenizer.decode(row) for row in targets]
+        return guesses[:limit], references[:limit]
+
+
+def unpadded(ids: Tensor, real: Tensor | None) -> list[list[int]]:
+    if real is None:
+        return ids.tolist()  # type: ignore[no-any-return]
+    return [row[keep].tolist() for row, keep in zip(ids, real, strict=True)]
