@@ -7,6 +7,7 @@ when they are needed.
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -211,7 +212,8 @@ class Model:
         """The continuation of a prompt (for an encoder-decoder: what it writes for that source).
 
         One prompt and n=1: a string. n > 1: a list of strings. A list of prompts: a list of what each would have given.
-        Settings are those of `Settings`; temperature=0 is greedy, and an answer has at most 256 tokens unless told. `control=True` reads control tokens spelt in the prompt.
+        Settings are those of `Settings`: temperature=0 is greedy, and an answer has at most 256 tokens unless told.
+        `control=True` reads control tokens that are spelt in the prompt.
         """
         answers = [[a.text for a in each] for each in self.answers(prompt, **given)]
         shaped = [each[0] if len(each) == 1 else each for each in answers]
@@ -292,6 +294,8 @@ class Model:
         settings.check(self.spec.n_vocab, self.spec.context)
         if settings.max_new_tokens is None and settings.max_length is None and isinstance(self.net, DecoderOnly):
             settings = settings.replace(max_new_tokens=min(ANSWER_LENGTH, self.spec.context))
+        if self._unspeakable:
+            settings = settings.replace(suppress_tokens=(*settings.suppress_tokens, *self._unspeakable))
         settings = settings.seeded()
         with self._lock:  # the weights are laid out anew the first time
             return (
@@ -321,6 +325,13 @@ class Model:
         with torch.inference_mode():
             stepper = Translator(self.net, sources, starts, room)
         return Asked(stepper, rows, prompt_of, settings, len(sources))
+
+    @cached_property
+    def _unspeakable(self) -> tuple[int, ...]:
+        """Rows of the embedding that pad it to a round number: no token has their ids, so none may be generated."""
+        if self._tokenizer is None:
+            return ()
+        return tuple(sorted(set(range(self.spec.n_vocab)) - set(self._tokenizer.vocab.values())))
 
     def _first_token(self) -> int:
         """What stands before an empty prompt: the token that begins texts, or ends them."""

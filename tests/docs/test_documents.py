@@ -42,13 +42,13 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("where,code", PYTHON, ids=[where for where, _ in PYTHON])
+@pytest.mark.parametrize(("where", "code"), PYTHON, ids=[where for where, _ in PYTHON])
 def test_python(where, code):
     need(code)
     exec(compile(code, where, "exec"), {"__name__": "__main__"})
 
 
-@pytest.mark.parametrize("where,command", COMMANDS, ids=[command for _, command in COMMANDS])
+@pytest.mark.parametrize(("where", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
 def test_command(where, command):
     from regard.cli.main import app
 

@@ -82,9 +82,10 @@ class MaskedLanguageModel(Task):
 
 def encoder_config(task: Task, architecture: str) -> dict[str, Any]:
     s, t = task.settings, task.tokenizer
-    labels = {"id2label": {str(i): name for i, name in enumerate(task.labels)}} if task.labels else {}
+    labels: dict[str, Any] = {}
     if task.labels:
-        labels["label2id"] = {name: i for i, name in enumerate(task.labels)}  # type: ignore[dict-item]
+        labels["id2label"] = {str(i): name for i, name in enumerate(task.labels)}
+        labels["label2id"] = {name: i for i, name in enumerate(task.labels)}
     return {
         "model_type": "bert",
         "architectures": [architecture],

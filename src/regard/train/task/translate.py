@@ -121,5 +121,5 @@ class Translate(Task):
 
 def unpadded(ids: Tensor, real: Tensor | None) -> list[list[int]]:
     if real is None:
-        return ids.tolist()  # type: ignore[no-any-return]
+        return ids.tolist()
     return [row[keep].tolist() for row, keep in zip(ids, real, strict=True)]
