@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -69,6 +71,8 @@ def command(
         seed=seed,
     )
     single = None if message is None else text_or_stdin(message)
+    if single is None and " " in model and not Path(model).exists():
+        raise RegardError(f'The model comes before the message: regard chat smollm2 "{model}"')
     loaded = load_model(model, device, dtype)
     loaded.chat_ids(single or "Hello")  # a model that cannot chat says so before anybody types
     settings.setdefault("max_new_tokens", min(ANSWER_LENGTH, loaded.spec.context))
@@ -97,10 +101,8 @@ def converse(talk: "Talk") -> None:
 
 
 def typed_lines() -> Iterator[str]:
-    try:
+    with suppress(ImportError):
         import readline  # noqa: F401  lines can be edited, and earlier ones brought back
-    except ImportError:
-        pass
     prompt = "> "
     while True:
         try:

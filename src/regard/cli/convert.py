@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.say import Dtype, ModelName, load_model, progress, remark
+from regard.cli.say import Dtype, ModelName, check_writable, load_model, progress, remark
 from regard.errors import RegardError
 
 
@@ -42,6 +42,7 @@ def command(
     """
     chosen = format or (Format.gguf if out.suffix == ".gguf" else Format.hf)
     refuse_unless_ours(out, chosen, quantize)
+    check_writable(out)
     loaded = load_model(model, dtype=dtype)
     with progress(f"Writing {out}", "bytes"):
         path = loaded.save(out, str(chosen), quantize=quantize and str(quantize))

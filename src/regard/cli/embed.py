@@ -11,6 +11,7 @@ from regard.cli.say import (
     Dtype,
     ModelName,
     Texts,
+    check_writable,
     load_model,
     print_aligned,
     print_json,
@@ -40,12 +41,15 @@ def command(
     regard embed minilm "a cat on a mat" --json
     """
     given = texts_or_stdin(texts)
+    if out is not None:
+        check_writable(out)
     loaded = load_model(model, device, dtype)
     with progress("Embedding", "texts") as tell:
         vectors = loaded.embed(given, progress=tell).float()
     if out is not None:
         import numpy as np
 
+        out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("wb") as file:
             np.save(file, vectors.numpy())
         remark(f"{out} holds {len(vectors)} vectors of {vectors.shape[1]} numbers.")

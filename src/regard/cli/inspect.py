@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.say import AsJSON, print_json
+from regard.cli.say import AsJSON, bold, print_aligned, print_json
 from regard.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
@@ -35,25 +35,13 @@ def command(
     if json:
         print_json(facts)
         return
-    from rich.console import Console
-    from rich.table import Table
+    import textwrap
 
-    console = Console(highlight=False)
-    about = Table.grid(padding=(0, 2, 0, 0))
+    print(f"{bold(model)}: {spec.family}, {spec.kind}, {bold(format(facts['parameters'], ','))} parameters\n")
     for name, told in told_facts(facts):
-        about.add_row(f"[dim]{name}[/dim]", told)
-    console.print(
-        f"[bold]{model}[/bold]: {spec.family}, {spec.kind}, [bold]{facts['parameters']:,}[/bold] parameters\n"
-    )
-    console.print(about)
-    tree = Table.grid(padding=(0, 2, 0, 0))
-    tree.add_column(no_wrap=True)
-    tree.add_column(no_wrap=True, style="dim")
-    tree.add_column(justify="right", no_wrap=True)
-    for part, shape, count in lines(describe(spec).children):
-        tree.add_row(part, shape, count)
-    console.print()
-    console.print(tree)
+        print(textwrap.fill(told, 80, initial_indent=f"{name:<12}", subsequent_indent=" " * 12))
+    print()
+    print_aligned(lines(describe(spec).children), right=[2])
 
 
 def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -72,7 +60,8 @@ def lines(branches: list["Branch"], guide: str = "") -> list[tuple[str, str, str
         last = branch is branches[-1]
         each = branch.parameters // branch.times
         count = f"{branch.times} × {each:,}" if branch.times > 1 else f"{each:,}"
-        rows.append((f"{guide}{'└─ ' if last else '├─ '}{branch.name}", branch.about, count))
+        shape = branch.about.replace(" (tied to the embedding)", ", tied")
+        rows.append((f"{guide}{'└─ ' if last else '├─ '}{branch.name}", shape, count))
         rows += lines(branch.children, guide + ("   " if last else "│  "))
     return rows
 

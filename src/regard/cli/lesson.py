@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.say import AsJSON, print_aligned, print_json
+from regard.cli.say import AsJSON, bold, dim, print_aligned, print_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,17 +32,14 @@ def command(
     if json:
         print_json([{"say": s.say, "formula": s.formula, "value": s.value.tolist()} for s in chosen.steps()])
         return
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"[bold]{chosen.title}[/bold]")
+    print(bold(chosen.title))
     for i, step in enumerate(chosen.steps(), 1):
-        console.print(f"\n{i}. {step.say}", markup=False)
+        print(f"\n{i}. {step.say}")
         names = chosen.words if len(step.value) == len(chosen.words) else ()
         for line in rows(step.formula, step.value, names):
-            console.print(f"   {line}", markup=False)
+            print(f"   {line}")
         if step.by_hand:
-            console.print(f"   {step.by_hand}", style="dim", markup=False)
+            print(dim(f"   {step.by_hand}"))
 
 
 def rows(formula: str, value: "Tensor", names: tuple[str, ...]) -> list[str]:

@@ -14,7 +14,9 @@ def command(json: AsJSON = False) -> None:
     from regard.model.known import CONFIGS
     from regard.store.hub import INSTALLABLE, bundled, installed
 
-    rows = [{"name": name, "about": "bundled", "path": str(path)} for name, path in bundled().items()]
+    rows: list[dict[str, str | None]] = [
+        {"name": name, "about": "bundled", "path": str(path)} for name, path in bundled().items()
+    ]
     for name, known in INSTALLABLE.items():
         path = installed(known)
         rows.append({"name": name, "about": known.about, "path": str(path) if path else None})
@@ -25,7 +27,7 @@ def command(json: AsJSON = False) -> None:
 
     for row in rows:
         where = readable_path(Path(row["path"])) if row["path"] else f"not installed: regard pull {row['name']}"
-        print(f"{row['name']:<12} {row['about']}\n{'':<12} {where}")
+        print(f"{row['name']}: {row['about']}\n  {where}")
     for sentence in (
         f"To inspect by name, without weights: {', '.join(CONFIGS)}.",
         "A directory, a .gguf file or a name on the hub (owner/name) works everywhere a model is asked for.",

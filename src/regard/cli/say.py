@@ -1,6 +1,8 @@
 """How the command line listens and speaks: answers go to stdout, progress and remarks to stderr."""
 
 import json
+import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -67,6 +69,13 @@ def read_stdin() -> str:
     return text
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a place that cannot be written to before the long work rather than after it."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise RegardError(f"{path} cannot be written, since {folder} is not a directory that may be written to.")
+
+
 def generation_settings(**settings: Any) -> dict[str, Any]:
     """Only what the person set, refused if out of range before a model is loaded; its own settings say the rest."""
     from regard.engine.settings import Settings
@@ -99,15 +108,38 @@ def show_warnings() -> None:
 
 
 def print_json(value: object) -> None:
-    """A list stands one item per line, an object one key per line."""
+    """A list stands one item per line, an object one key per line; what JSON has no number for is null."""
+    value = finite(value)
     if isinstance(value, list) and value:
         print("[\n" + ",\n".join(json.dumps(item, ensure_ascii=False) for item in value) + "\n]")
     else:
         print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
+def finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    return [finite(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def remark(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+def bold(text: str) -> str:
+    return styled(text, 1)
+
+
+def dim(text: str) -> str:
+    return styled(text, 2)
+
+
+def styled(text: str, code: int) -> str:
+    """Plain wherever nobody looks, and where NO_COLOR or the terminal's own kind asks for it."""
+    plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else f"\033[{code}m{text}\033[0m"
 
 
 def print_aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
@@ -136,5 +168,11 @@ def progress(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def readable_path(path: Path) -> str:
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    """The shortest way to write it."""
+    here, home = Path.cwd(), Path.home()
+    written = [str(path)]
+    if path.is_relative_to(home):
+        written.append(f"~/{path.relative_to(home)}")
+    if path.is_relative_to(here):
+        written.append(str(path.relative_to(here)))
+    return min(written, key=len)

@@ -60,13 +60,13 @@ def three_inputs() -> list[Step]:
             "Each row becomes shares that sum to 1: the attention weights.",
             "A = softmax(S)",
             plain["weights"],
-            "the lecture rounds them to 0.0 0.5 0.5 / 0.0 1.0 0.0 / 0.0 0.9 0.1",
+            "by hand, rounded: 0.0 0.5 0.5 / 0.0 1.0 0.0 / 0.0 0.9 0.1",
         ),
         Step(
             "The values, mixed by those shares.",
             "Z = A V",
             plain["Z"],
-            "with the rounded weights: 2.0 7.0 1.5 / 2.0 8.0 0.0 / 2.0 7.8 0.3",
+            "by hand, with those: 2.0 7.0 1.5 / 2.0 8.0 0.0 / 2.0 7.8 0.3",
         ),
         Step(
             "The same with the scores divided by √d_k = √3, as transformers do it.", "Z = softmax(S/√3) V", scaled["Z"]
@@ -81,13 +81,18 @@ def the_cat_sat() -> list[Step]:
         Step("Three words; all three weight matrices are the identity, so Q = K = V = E.", "E", E),
         Step("Dot products of every pair.", "Q Kᵀ", seen["dots"]),
         Step("Divided by √d_k = 2, so that softmax does not saturate.", "S = Q Kᵀ/√4", seen["scores"]),
-        Step("Shares per row.", "A = softmax(S)", seen["weights"], "0.42 0.15 0.42 / 0.15 0.42 0.42 / 0.21 0.21 0.58"),
-        Step("What each word has become.", "Z = A V", seen["Z"], "0.84 0.57 0.84 0.57 / …"),
+        Step(
+            "Shares per row.",
+            "A = softmax(S)",
+            seen["weights"],
+            "by hand: 0.42 0.15 0.42 / 0.15 0.42 0.42 / 0.21 0.21 0.58",
+        ),
+        Step("What each word has become.", "Z = A V", seen["Z"], "by hand: 0.84 0.57 0.84 0.57 / …"),
         Step(
             "Why divide: softmax of (6, 4), and of half of it.",
             "softmax(6, 4); softmax(3, 2)",
             torch.stack([matrix("6 4")[0].softmax(-1), matrix("3 2")[0].softmax(-1)]),
-            "the lecture's (.38, .18) for the first is a slip; it has (.73, .27) for the second",
+            "by hand: .73 .27 for the second; the lecture's .38 .18 for the first is a slip",
         ),
     ]
 
@@ -112,8 +117,13 @@ def pizza() -> list[Step]:
     A, V = matrix(".36 .4 .24"), matrix(".6; -.35; 3.86")
     return [
         Step("Pizza is awesome <EOS>: two numbers per token.", "X", X),
-        Step("Times a weight matrix (the lecture leaves the cells open).", "X W", X @ W, "the deck shows placeholders"),
-        Step("36 % of Pizza's value, 40 % of is, 24 % of awesome.", ".36·.6 + .4·(-.35) + .24·3.86", A @ V, "1.0"),
+        Step("Times a weight matrix (the lecture leaves the cells open).", "X W", X @ W),
+        Step(
+            "The values mixed by their shares: 36 % Pizza, 40 % is, 24 % awesome.",
+            ".36·.6 + .4·(-.35) + .24·3.86",
+            A @ V,
+            "by hand: 1.0",
+        ),
     ]
 
 

@@ -5,6 +5,7 @@ Names resolve in this order: models bundled with the package, models installed w
 """
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import NotFound
+from regard.store.named import quoted
 
 BUNDLED = Path(__file__).parent.parent / "models"
 WANTED = ["*.safetensors", "*.json", "*.txt", "*.jinja", "*.bpe"]
@@ -66,38 +68,44 @@ def resolve(where: str | Path, *, endpoint: str | None = None) -> Path:
         if where in INSTALLABLE and (path := installed(INSTALLABLE[where])):
             return path
     path = Path(where).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # unlike the method, it also says no to names that no file can have
         return path
     if isinstance(where, str) and where in INSTALLABLE:
         raise NotFound(f"{where} is not installed; get it with `regard pull {where}`.")
     found = HUB_NAME.fullmatch(str(where))
     if not found or str(where).startswith("."):
-        raise NotFound(f"There is no file or directory {str(where)!r}.")
+        raise NotFound(f"There is no file or directory {quoted(str(where))}.")
     return fetch(found["repo"], found["file"], endpoint=endpoint)
 
 
 def fetch(repo: str, file: str | None = None, *, endpoint: str | None = None) -> Path:
     """A repository of the hub (or one GGUF file of it) in huggingface_hub's cache."""
     from huggingface_hub import hf_hub_download, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         if file:
             return Path(hf_hub_download(repo, file, endpoint=endpoint))
         return Path(snapshot_download(repo, allow_patterns=WANTED, endpoint=endpoint))
-    except (LocalEntryNotFoundError, OSError, HfHubHTTPError, HFValidationError) as problem:
+    except Exception as problem:  # also whatever its HTTP library of the day raises
         names = ", ".join([*bundled(), *INSTALLABLE])
-        reason = _reason(problem)
         raise NotFound(
-            f"There is no model {repo!r} here (known: {names}; or give a path), and the hub does not give it: {reason}."
-        ) from None
+            f"There is no model {quoted(repo)} here (known: {names}; or give a path), "
+            f"and the hub does not give it: {_reason(problem)}."
+        ) from problem
 
 
 def _reason(problem: Exception) -> str:
-    response = getattr(problem, "response", None)
-    if response is not None:
-        return f"it answered {response.status_code}"
-    return "it could not be reached"
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    if isinstance(problem, HfHubHTTPError) and problem.response is not None:
+        return f"it answered {problem.response.status_code}"
+    if isinstance(problem, HFValidationError):
+        return "nothing there has such a name"
+    if isinstance(problem, OSError | LocalEntryNotFoundError):
+        return "it could not be reached"
+    if isinstance(problem, ValueError):
+        return "what it answered cannot be understood"
+    return f"the download broke off ({type(problem).__name__})"
 
 
 def install(name: str) -> Path:

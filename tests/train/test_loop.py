@@ -1,0 +1,217 @@
+"""The loop and its checkpoints, on a tiny GPT-2 and batches made of numbers."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.errors import CheckpointError, TrainingError
+from regard.model.init import initialise
+from regard.model.registry import family_of, spec_of
+from regard.model.transformer import build
+from regard.nn.see import watching
+from regard.store.open import Pooling
+from regard.store.save import save_directory
+from regard.train import checkpoint
+from regard.train.loop import Trainer
+from regard.train.loss import linear_cross_entropy
+from regard.train.settings import TrainSettings
+from regard.train.task.base import Batch, Loss, Task, mean_loss
+
+CONFIG = {
+    "model_type": "gpt2",
+    "vocab_size": 31,
+    "n_positions": 16,
+    "n_embd": 12,
+    "n_layer": 2,
+    "n_head": 3,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+
+
+class Counting(Task):
+    """Predict the next of a sequence of numbers; a task without text."""
+
+    def __init__(self, settings):
+        self.settings = settings
+
+    def config(self):
+        return CONFIG
+
+    def collate(self, examples, generator):
+        raise AssertionError("the feed makes batches itself")
+
+    def loss(self, net, batch):
+        X = net.states(batch["ids"]).flatten(0, 1)
+        return Loss(*linear_cross_entropy(X, net.unembed.weight, None, batch["targets"].flatten()))
+
+    def evaluate(self, net, batches):
+        return {"loss": mean_loss(self, net, batches)}
+
+
+class Numbers:
+    """Batches that depend on the cursor alone."""
+
+    def __init__(self, parts: int = 1, poison: int | None = None) -> None:
+        self.cursor, self.parts, self.poison = {"at": 0}, parts, poison
+
+    def make(self, at: int) -> list[Batch]:
+        start = torch.randint(0, 31, (8, 1), generator=torch.Generator().manual_seed(at))
+        rows = (start + 3 * torch.arange(9)) % 31
+        parts = rows.chunk(self.parts)
+        return [Batch({"ids": p[:, :-1], "targets": p[:, 1:]}, p[:, 1:].numel(), p[:, 1:].numel()) for p in parts]
+
+    def take(self, step: int) -> list[Batch]:
+        batches = self.make(self.cursor["at"])
+        self.cursor = {"at": self.cursor["at"] + 1}
+        return batches
+
+    def held_out(self) -> list[Batch]:
+        return self.make(10**6)
+
+
+def trainer(run: Path, steps: int = 12, parts: int = 1, feed: Numbers | None = None, **given) -> Trainer:
+    run.mkdir(parents=True, exist_ok=True)
+    settings = TrainSettings(
+        "lm", out=str(run), log_steps=1, warmup_steps=2, eval_steps=4, save_steps=given.pop("save_steps", 4), **given
+    )
+    spec = spec_of(CONFIG)
+    net = build(spec)
+    initialise(net, settings.seed)
+
+    def write(path: Path) -> None:
+        save_directory(path, net, spec, family_of("gpt2"), CONFIG, None, {}, Pooling())
+
+    return Trainer(settings, Counting(settings), net, feed or Numbers(parts), steps, write)
+
+
+def resumed(run: Path, steps: int = 12, **given) -> Trainer:
+    """As a new process would: a new network, its weights and everything else from the newest checkpoint."""
+    import regard
+
+    again = trainer(run, steps, **given)
+    path = checkpoint.newest(run)
+    assert path is not None
+    loaded = regard.load(path).net.state_dict()
+    again.net.load_state_dict(loaded)
+    again.resume(path)
+    return again
+
+
+def fingerprint(run: Path, step: int) -> dict[str, str]:
+    return json.loads((run / f"checkpoint-{step}" / checkpoint.SUMS).read_text())
+
+
+def test_it_learns(tmp_path):
+    first = trainer(tmp_path, 150, learning_rate=1e-2, dropout=0.0)
+    before = first.evaluate()["loss"]
+    first.train()
+    assert first.evaluate()["loss"] < before / 4
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
+    """Weights, optimiser and progress, byte for byte, with dropout on."""
+    trainer(tmp_path / "whole").train()
+    half = trainer(tmp_path / "cut")
+    half.total = 4
+    half.train()
+    resumed(tmp_path / "cut").train()
+    assert fingerprint(tmp_path / "cut", 12) == fingerprint(tmp_path / "whole", 12)
+
+
+def test_parts_of_a_step_add_up_to_the_step(tmp_path):
+    """Accumulation 8 × 1 equals 1 × 8: the same losses and weights, within float32 rounding."""
+    runs = [trainer(tmp_path / str(parts), parts=parts, dropout=0.0) for parts in (1, 8)]
+    for each in runs:
+        each.net.eval()  # dropout draws per part, so it is off here
+        for _ in range(5):
+            each.step()
+    for a, b in zip(runs[0].net.parameters(), runs[1].net.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_training_watched_is_training_unwatched(tmp_path):
+    runs = [trainer(tmp_path / name) for name in ("plain", "watched")]
+    for each in runs:
+        each.net.eval()
+    for _ in range(3):
+        a = runs[0].step()
+        with watching(lambda name, x: x):
+            b = runs[1].step()
+        assert a.loss == pytest.approx(b.loss, abs=1e-5)
+
+
+def test_not_a_number_stops_before_the_update(tmp_path):
+    broken = trainer(tmp_path)
+    broken.step()
+    with torch.no_grad():
+        broken.net.decoder[1].mlp.up.bias[0] = float("nan")
+    before = [p.clone() for p in broken.net.parameters()]
+    with pytest.raises(TrainingError, match=r"step 2 .*not a finite number"):
+        broken.step()
+    assert all(torch.equal(a, b) or a.isnan().any() for a, b in zip(before, broken.net.parameters(), strict=True))
+    assert broken.progress.step == 1
+
+
+def test_sigterm_finishes_the_step_and_saves(tmp_path):
+    run = trainer(tmp_path, 100, save_steps=1000)
+    run.tell = lambda event: os.kill(os.getpid(), signal.SIGTERM) if event.get("step") == 5 else None
+    run.train()
+    assert run.progress.step == 5
+    assert (tmp_path / "latest").resolve().name == "checkpoint-5"
+    assert checkpoint.damage(tmp_path / "checkpoint-5") is None
+
+
+def test_a_flipped_byte_is_noticed_and_the_one_before_used(tmp_path, caplog):
+    trainer(tmp_path).train()
+    weights = tmp_path / "checkpoint-12" / "model.safetensors"
+    damaged = bytearray(weights.read_bytes())
+    damaged[-5] ^= 1
+    weights.write_bytes(damaged)
+    assert checkpoint.newest(tmp_path) == tmp_path / "checkpoint-8"
+    assert "checkpoint-12" in caplog.text
+    assert "model.safetensors has changed" in caplog.text
+
+
+def test_old_checkpoints_go_and_the_best_stays(tmp_path):
+    run = trainer(tmp_path, 24, save_total_limit=1)
+    run.progress.best, run.progress.best_step = -1.0, 4
+    run.train()
+    assert checkpoint.steps(tmp_path) == [24, 4]
+    assert (tmp_path / "latest").resolve().name == "checkpoint-24"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    run = trainer(tmp_path)
+    run.total = 4
+    run.train()
+    run.total = 12
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    run.write_model = full
+    with pytest.raises(CheckpointError, match="No space left"):
+        run.train()
+    assert checkpoint.newest(tmp_path) == tmp_path / "checkpoint-4"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_patience(tmp_path):
+    run = trainer(tmp_path, 1000, patience=2, learning_rate=1e-12)
+    run.progress.best, run.progress.best_step = -1.0, 0
+    run.train()
+    assert run.progress.step == 8
+
+
+def test_metrics_are_written_line_by_line(tmp_path):
+    trainer(tmp_path).train()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "lr" in line] == list(range(1, 13))
+    assert [line["step"] for line in lines if "eval" in line] == [4, 8, 12]
+    assert all(line["grad_norm"] > 0 for line in lines if "lr" in line)
