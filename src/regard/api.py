@@ -22,7 +22,7 @@ from regard.engine.settings import Settings
 from regard.errors import ConfigError, GenerationError, TaskError, TokenizerError
 from regard.model.registry import Family
 from regard.model.spec import Spec
-from regard.model.transformer import DecoderOnly, EncoderDecoder, EncoderOnly, Network, class_logits
+from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, class_logits
 from regard.store.open import Opened, Pooling, load_network, open_model
 from regard.text.chat import encode_chat
 from regard.text.tokenizer import Tokenizer
@@ -150,7 +150,7 @@ class Model:
     ) -> Tensor:
         """Decoder: logits (B, N, n_vocab). Encoder: states (B, N, d), or its head's logits. Encoder-decoder: logits for
         the target (B, M, n_vocab). `mask` (B, N) is 1 where an id is a token and 0 where it is padding."""
-        ids, given = self._batch(ids, "ids", 0)
+        ids, given = self._batch(ids, "ids", self.spec.source_vocab, self.spec.source_context)
         real = given if mask is None else self._like(mask, ids, "mask").bool()
         if isinstance(self.net, EncoderOnly):
             kinds = None if types is None else self._like(types, ids, "types")
@@ -161,12 +161,12 @@ class Model:
             return class_logits(self.net, ids, real)
         if target_ids is None:
             raise TaskError("An encoder-decoder also needs target_ids: what its decoder has written so far.")
-        target, target_real = self._batch(target_ids, "target_ids", -1)
+        target, target_real = self._batch(target_ids, "target_ids", self.spec.n_vocab, self.spec.context)
         if len(target) != len(ids):
             raise TaskError(f"There are {len(ids)} sources but {len(target)} targets.")
         return self.net(ids, target, real, target_real)
 
-    def _batch(self, ids: Ids, name: str, stack: int) -> tuple[Tensor, Tensor | None]:
+    def _batch(self, ids: Ids, name: str, n_vocab: int, limit: int) -> tuple[Tensor, Tensor | None]:
         """Ids as (B, N), rows of different lengths padded on the right, checked against the vocabulary."""
         real = None
         if isinstance(ids, Tensor):
@@ -180,12 +180,10 @@ class Model:
             raise TaskError(
                 f"{name} must be a list of token ids or a batch of them, not of shape {tuple(batch.shape)}."
             )
-        n_vocab = list(self.spec.stacks.values())[stack].n_vocab
         if not 0 <= int(batch.min()) <= int(batch.max()) < n_vocab:
             raise TaskError(f"{name} hold {int(batch.max())}, but the vocabulary ends at {n_vocab - 1}.")
-        limit = list(self.spec.stacks.values())[stack].positions
-        if limit.kind == "learned" and batch.shape[1] > limit.limit:
-            raise TaskError(f"{name} are {batch.shape[1]} tokens long, but the model has {limit.limit} positions.")
+        if self.spec.learns_positions and batch.shape[1] > limit:
+            raise TaskError(f"{name} are {batch.shape[1]} tokens long, but the model has {limit} positions.")
         return batch.to(self.device, torch.long), real
 
     def _like(self, values: Ids, ids: Tensor, name: str) -> Tensor:
@@ -262,7 +260,7 @@ class Model:
         self, texts: str | Sequence[str], num_beams: int = 4, *, progress: Progress | None = None, **given: Any
     ) -> list[str]:
         """What an encoder-decoder writes for each text."""
-        self._need(EncoderDecoder, "translate")
+        self._need(Seq2Seq, "translate")
         sources = [texts] if isinstance(texts, str) else list(texts)
         written = [""] * len(sources)
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
@@ -281,7 +279,7 @@ class Model:
             return [self.tokenizer.encode(prompt, allow_control=control)]
         if prompt and all(isinstance(p, str) for p in prompt):
             return [self.tokenizer.encode(str(p), allow_control=control) for p in prompt]
-        n_vocab = next(iter(self.spec.stacks.values())).n_vocab
+        n_vocab = self.spec.source_vocab
         ids = list(prompt)
         if any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < n_vocab for i in ids):
             raise GenerationError(f"A prompt is text, or ids from 0 to {n_vocab - 1}.")
@@ -312,8 +310,8 @@ class Model:
         return Asked(Decoder(self.net, prompts, max(rooms)), rows, prompt_of, settings, len(prompts))
 
     def _ask_seq2seq(self, sources: list[list[int]], settings: Settings) -> Asked:
-        assert isinstance(self.net, EncoderDecoder)
-        limit = self.spec.stacks["encoder"].positions.limit
+        assert isinstance(self.net, Seq2Seq)
+        limit = self.spec.source_context
         for ids in sources:
             if not ids or len(ids) > limit:
                 raise GenerationError(f"A source has {len(ids)} tokens; it must have from 1 to {limit}.")
@@ -352,7 +350,7 @@ class Model:
         net, p = self.net, self.pooling
 
         def run(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
-            states = net.encode(ids, real) if isinstance(net, EncoderDecoder) else net.states(ids, real)
+            states = net.encode(ids, real) if isinstance(net, Seq2Seq) else net.states(ids, real)
             return pool(states, real, p.mode, p.normalise)
 
         return torch.stack(self._run(rows, run, progress)).cpu().clone()
@@ -422,7 +420,7 @@ class Model:
         if self.spec.head.kind != "lm":
             raise TaskError(f"{self.name} has no language-modelling head, so it cannot score text.")
         ids = self.tokenizer.encode(text)
-        if isinstance(self.net, EncoderDecoder):
+        if isinstance(self.net, Seq2Seq):
             if target is None:
                 raise TaskError("An encoder-decoder scores a target given a source: score(text, target).")
             start = self.settings.decoder_start_token_id or 0
@@ -443,7 +441,7 @@ class Model:
 
     def _fit(self, ids: list[int], limit: int | None = None) -> list[int]:
         """Cut to the model's length, keeping the end token where there is one."""
-        most = min(limit or self.spec.context, next(iter(self.spec.stacks.values())).positions.limit)
+        most = min(limit or self.spec.context, self.spec.source_context)
         if len(ids) <= most:
             return ids
         ends = {self.tokenizer.sep_id, self.tokenizer.eos_id}
@@ -452,9 +450,9 @@ class Model:
     def _run(self, rows: list[list[int]], run: Any, progress: Progress | None) -> list[Tensor]:
         return run_batched(rows, run, pad_id=self.spec.pad_id or 0, device=self.device, progress=progress)
 
-    def _need(self, kind: type, wish: str) -> None:
+    def _need(self, kind: Any, wish: str) -> None:
         if not isinstance(self.net, kind) or self.spec.head.kind != "lm":
-            needed = "an encoder-decoder (BART, Marian, …)" if kind is EncoderDecoder else "a decoder (GPT-2, Llama, …)"
+            needed = "an encoder-decoder (BART, Marian, …)" if kind is Seq2Seq else "a decoder (GPT-2, Llama, …)"
             raise TaskError(f"{self.name} cannot {wish}: {self._what_it_is()}; this needs {needed} that writes text.")
 
     def _need_head(self, head: str, wish: str) -> None:
@@ -477,7 +475,7 @@ class Model:
             return self._fit(self.tokenizer.encode(given)) if isinstance(given, str) else list(given)
 
         source = ids_of(text)
-        if not isinstance(self.net, EncoderDecoder):
+        if not isinstance(self.net, Seq2Seq):
             return trace(self.net, source, self._tokenizer)
         start = self.settings.decoder_start_token_id or 0
         written = self.answers(source, num_beams=1, n=1)[0][0].ids if target is None else ids_of(target)

@@ -39,3 +39,7 @@ class TaskError(RegardError):
 
 class TrainingError(RegardError):
     """Training cannot begin, or cannot go on: the loss is not a number, or a run does not fit what it resumes."""
+
+
+class DataError(RegardError):
+    """Data for training is missing, malformed at a certain line, or its prepared form on the disk is damaged."""

@@ -34,7 +34,7 @@ def checkpoint(seed: int, pre_norm: bool, tied: bool) -> dict[str, torch.Tensor]
     for side in ("encoder", "decoder"):
         tensors[f"{side}.embed_tokens.weight"] = noise(VOCAB[side], D)
         norms = [f"{side}.layer_norm"] if pre_norm else []
-        linears = {}
+        linears: dict[str, tuple[int, int]] = {}
         for layer in (f"{side}.layers.{i}" for i in range(LAYERS[side])):
             norms += [f"{layer}.self_attn_layer_norm", f"{layer}.final_layer_norm"]
             looks = ["self_attn"] if side == "encoder" else ["self_attn", "encoder_attn"]

@@ -24,7 +24,7 @@ from regard.text.tokenizer import Tokenizer
 LLAMA = {**tiny.LLAMA, "vocab_size": 371, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
 BERT = {**tiny.BERT, "vocab_size": 231, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4}
 QWEN2 = {**LLAMA, "num_key_value_heads": 2}
-GPT2 = {"vocab_size": 371, "n_positions": 40, "n_embd": 64, "n_layer": 2, "n_head": 4}
+GPT2: dict[str, Any] = {"vocab_size": 371, "n_positions": 40, "n_embd": 64, "n_layer": 2, "n_head": 4}
 SMALLER_LLAMA3 = {**tiny.LLAMA3_ROPE, "factor": 3.0, "original_max_position_embeddings": 50, "rope_theta": 300.0}
 
 

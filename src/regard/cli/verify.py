@@ -47,7 +47,8 @@ def ids_of(model: "Model", texts: list[str]) -> list[list[int]]:
     """Rows of different lengths: the texts, or for a model without a tokenizer ids as good as any."""
     context, n_vocab = model.spec.context, model.spec.n_vocab
     if texts is SENTENCES and model.opened.tokenizer is None:
-        return [[(7 * i + 3) % n_vocab for i in range(min(n, context))] for n in (13, 4)]
+        rows = [[(7 * i + 3) % n_vocab for i in range(min(n, context) - 1)] for n in (13, 4)]
+        return [[*row, *(model.spec.eos_ids[:1] or [0])] for row in rows]
     rows = [model.tokenizer.encode(text) for text in texts]
     for text, row in zip(texts, rows, strict=True):
         if not 0 < len(row) <= context:

@@ -5,14 +5,13 @@ beam search: `start()`, `step(ids)`, `pick(rows)`.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from regard.model.transformer import DecoderOnly, EncoderDecoder
+from regard.model.transformer import DecoderOnly, Seq2Seq
 from regard.nn.attention import MultiHead
-from regard.nn.cache import Cache
 from regard.nn.mlp import GatedMLP
 from regard.nn.pack import lay_out
 
@@ -75,7 +74,7 @@ class Decoder:
         self.net = net
         self.ids, real = pad(prompts, net.spec.pad_id or 0, left=True, device=device)
         N = self.ids.shape[1]
-        self.cache = Cache(net.stack.n_layers, N + room)
+        self.cache = net.new_cache(N + room)
         self.real: Tensor | None = None  # (B, N + room): what follows the prompts is never padding
         if real is not None:
             self.real = torch.ones(len(prompts), N + room, dtype=torch.bool, device=device)
@@ -102,16 +101,16 @@ class Translator:
     """Writes a target for each source. The encoder runs once, and cross attention keeps its keys and values."""
 
     def __init__(
-        self, net: EncoderDecoder, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]], room: int
+        self, net: Seq2Seq, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]], room: int
     ) -> None:
         lay_out_for_decoding(net)
-        device = net.encoder.embed.tokens.weight.device
+        device = next(net.parameters()).device
         self.net = net
         ids, self.source_real = pad(sources, net.spec.pad_id or 0, left=False, device=device)
         self.memory = net.encode(ids, self.source_real)
         self.ids, real = pad(starts, net.spec.pad_id or 0, left=True, device=device)
         assert real is None, "targets begin with equally many tokens"
-        self.cache = Cache(net.decoder.stack.n_layers, self.ids.shape[1] + room)
+        self.cache: Any = net.new_cache(self.ids.shape[1] + room)
 
     def start(self) -> Tensor:
         return self._logits(self.ids)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import Decoder, Translator, pad
-from regard.model.transformer import DecoderOnly, EncoderDecoder, EncoderOnly, Network
+from regard.model.transformer import DecoderOnly, EncoderDecoder, EncoderOnly, Network, class_logits
 from regard.nn.see import watching
 
+# For outputs up to 1; where they are larger, so is what rounding leaves between two ways of computing them.
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 3e-1}
 
 
@@ -35,7 +36,8 @@ class Check:
 @torch.no_grad()
 def verify(net: Network, rows: list[list[int]], source: Path, config: dict[str, Any]) -> Iterator[Check]:
     """`rows`: at least two texts of different lengths, as ids."""
-    tolerance = TOLERANCE[next(net.parameters()).dtype]
+    scale = max(float(out.abs().max()) for out in run(net, rows))
+    tolerance = TOLERANCE[next(net.parameters()).dtype] * max(1.0, scale)
     laws: dict[str, Callable[[Network, list[list[int]]], float | None]] = {
         "cached = uncached": cached_or_not,
         "batch = single": batch_or_single,
@@ -51,12 +53,15 @@ def verify(net: Network, rows: list[list[int]], source: Path, config: dict[str, 
 def run(net: Network, rows: list[list[int]]) -> list[Tensor]:
     """Logits (or states) of each row, without what stands on padding."""
     ids, real = pad(rows, net.spec.pad_id or 0, left=False, device=next(net.parameters()).device)
+    if net.spec.head.kind == "classify":
+        return list(class_logits(net, ids, real))
     out = net(ids, ids, real, real) if isinstance(net, EncoderDecoder) else net(ids, real)
     return [each[: len(row)] if each.dim() == 2 else each for each, row in zip(out, rows, strict=True)]
 
 
 def largest(a: list[Tensor], b: list[Tensor]) -> float:
-    return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
+    """The largest difference; NaN if there is one anywhere."""
+    return float(torch.stack([(x - y).abs().max() for x, y in zip(a, b, strict=True)]).max())
 
 
 def batch_or_single(net: Network, rows: list[list[int]]) -> float:
@@ -70,7 +75,7 @@ def readable_or_fused(net: Network, rows: list[list[int]]) -> float:
 
 
 def cached_or_not(net: Network, rows: list[list[int]]) -> float | None:
-    if isinstance(net, EncoderOnly):
+    if isinstance(net, EncoderOnly) or net.spec.head.kind != "lm":
         return None
     row = max(rows, key=len)
     half = max(1, len(row) // 2)
@@ -92,17 +97,17 @@ def against_transformers(
     if importlib.util.find_spec("transformers") is None:
         return Check(law, None, tolerance, "transformers is not installed")
     try:
-        theirs = load_theirs(source, config).to(next(net.parameters()).dtype)
+        theirs = load_theirs(source, config).to(next(net.parameters()))
     except Exception as problem:  # whatever another library raises is a remark here
-        return Check(law, None, tolerance, f"transformers could not load it: {str(problem).splitlines()[0][:80]}")
-    differences = []
+        reason = (str(problem).strip() or type(problem).__name__).splitlines()[0][:80].rstrip(".")
+        return Check(law, None, tolerance, f"transformers could not load it: {reason}")
+    references = []
     for row in rows:
-        ids = torch.tensor([row])
-        given = {"input_ids": ids, **({"decoder_input_ids": ids} if isinstance(net, EncoderDecoder) else {})}
-        out = theirs(**given)
-        reference = out.logits if "logits" in out else out.last_hidden_state
-        differences.append(largest([reference[0]], run(net, [row])))
-    return Check(law, max(differences), tolerance)
+        ids = torch.tensor([row], device=theirs.device)
+        writes = isinstance(net, EncoderDecoder) and net.spec.head.kind == "lm"
+        out = theirs(input_ids=ids, decoder_input_ids=ids) if writes else theirs(input_ids=ids)
+        references.append((out.logits if "logits" in out else out.last_hidden_state)[0])
+    return Check(law, largest(references, [run(net, [row])[0] for row in rows]), tolerance)
 
 
 def load_theirs(source: Path, config: dict[str, Any]) -> Any:
@@ -110,7 +115,10 @@ def load_theirs(source: Path, config: dict[str, Any]) -> Any:
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    cls = getattr(transformers, config["architectures"][0])
+    named = config.get("architectures")
+    if not named:
+        raise ValueError("its configuration names no architecture")
+    cls = getattr(transformers, named[0])
     if source.suffix == ".gguf":
         return cls.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32).eval()
     return cls.from_pretrained(source, dtype=torch.float32).eval()

@@ -4,16 +4,22 @@ Every number a family reads goes through here, so that "heads": "many", a size o
 names the key instead of a traceback from the middle of a constructor.
 """
 
-import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from regard.errors import ConfigError
 
-LARGEST_SIZE = (
-    10_000_000  # of one dimension: the largest real vocabulary is under a million, the largest d_ff under 10⁶
-)
+LARGEST_SIZE = 10_000_000  # of one dimension: the largest real vocabulary and the largest d_ff are under a million
+LARGEST_NUMBER = sys.float_info.max  # a JSON number may be larger: 1e999 is read as infinity
 MOST_LAYERS = 1_000
+MOST_LABELS = 100_000
+
+
+def shown(value: object, limit: int = 80) -> str:
+    """A value from a file, safe to print in a sentence: never longer than a line."""
+    text = repr(value[:limit] if isinstance(value, str) else value)
+    return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
 class Config:
@@ -25,25 +31,29 @@ class Config:
     def get(self, *keys: str, default: Any = None) -> Any:
         return next((self.values[k] for k in keys if self.values.get(k) is not None), default)
 
+    def named(self, keys: Sequence[str]) -> str:
+        """Which of the alternatives has a value."""
+        return next((k for k in keys if self.values.get(k) is not None), keys[0])
+
     def refuse(self, key: str, expected: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {key} is {self.get(key)!r}, but must be {expected}.")
+        return ConfigError(f"{self.where}: {key} is {shown(self.get(key))}, but must be {expected}.")
 
     def size(self, *keys: str, default: int | None = None, least: int = 1, most: int = LARGEST_SIZE) -> int:
         value = self.get(*keys, default=default)
         if value is None:
             raise ConfigError(f"{self.where} lacks {keys[0]}, without which the model's shape is unknown.")
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            named = next((k for k in keys if self.values.get(k) is not None), keys[0])
-            raise self.refuse(named, f"a whole number from {least} to {most:,}")
+            raise self.refuse(self.named(keys), f"a whole number from {least} to {most:,}")
         return value
 
     def layers(self, *keys: str, default: int | None = None) -> int:
         return self.size(*keys, default=default, most=MOST_LAYERS)
 
-    def number(self, *keys: str, default: float, least: float = 0.0, most: float = math.inf) -> float:
+    def number(self, *keys: str, default: float, least: float = 0.0, most: float = LARGEST_NUMBER) -> float:
         value = self.get(*keys, default=default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise self.refuse(keys[0], f"a number from {least:g} to {most:g}")  # NaN fails every comparison
+            upwards = "upwards" if most == LARGEST_NUMBER else f"to {most:g}"
+            raise self.refuse(self.named(keys), f"a number from {least:g} {upwards}")  # NaN fails every comparison
         return float(value)
 
     def rate(self, *keys: str, default: float = 0.0) -> float:
@@ -52,14 +62,14 @@ class Config:
     def flag(self, *keys: str, default: bool) -> bool:
         value = self.get(*keys, default=default)
         if not isinstance(value, bool):
-            raise self.refuse(keys[0], "true or false")
+            raise self.refuse(self.named(keys), "true or false")
         return value
 
     def choice(self, *keys: str, among: Mapping[str, str], default: str) -> str:
         """The value translated through `among`, which lists what this package implements."""
         value = self.get(*keys, default=default)
         if not isinstance(value, str) or value not in among:
-            raise self.refuse(keys[0], "one of " + ", ".join(among))
+            raise self.refuse(self.named(keys), "one of " + ", ".join(among))
         return among[value]
 
     def ids(self, key: str) -> tuple[int, ...]:
@@ -74,16 +84,31 @@ class Config:
         ids = self.ids(key)
         return ids[0] if ids else default
 
-    def labels(self) -> tuple[str, ...]:
+    def architecture(self, default: str, endings: tuple[str, ...]) -> str:
+        """The class that the weights were saved from, which must be one of those that this package implements."""
+        listed = self.get("architectures", default=[]) or [default]
+        if not isinstance(listed, list) or not isinstance(listed[0], str):
+            raise self.refuse("architectures", "a list of names")
+        if not listed[0].endswith(endings):
+            implemented = ", ".join("…" + ending for ending in endings)
+            raise ConfigError(
+                f"{self.where}: architecture {shown(listed[0])} is not implemented; there are {implemented}."
+            )
+        return listed[0]
+
+    def labels(self, default: int = 2) -> tuple[str, ...]:
         """The class names, by id2label; else LABEL_0, LABEL_1, … for num_labels."""
         names = self.get("id2label")
         if names is None:
-            return tuple(f"LABEL_{i}" for i in range(self.size("num_labels", default=2)))
+            return tuple(f"LABEL_{i}" for i in range(self.size("num_labels", default=default, most=MOST_LABELS)))
         try:
             by_id = {int(i): str(name) for i, name in names.items()}
-            return tuple(by_id[i] for i in range(len(by_id)))
+            labels = tuple(by_id[i] for i in range(len(by_id)))
         except (AttributeError, ValueError, KeyError, TypeError):
-            raise ConfigError(f"{self.where}: id2label must name the classes 0, 1, 2, … without a gap.") from None
+            labels = ()
+        if not labels:
+            raise self.refuse("id2label", "the names of the classes 0, 1, 2, … without a gap")
+        return labels
 
 
 ACTIVATION_NAMES = {

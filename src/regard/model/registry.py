@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from regard.errors import ConfigError
-from regard.model.config import Config
+from regard.model.config import Config, shown
 from regard.model.spec import Spec
 from regard.model.weightmap import Table
 
@@ -25,6 +25,7 @@ FAMILIES = {  # model_type → module of `regard.model.family`
     "mistral": "llama",
     "qwen2": "llama",
     "vaswani": "vaswani",
+    "gru": "gru",
 }
 
 
@@ -63,7 +64,7 @@ class Family:
 def family_of(model_type: object, where: str = "config.json") -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         known = ", ".join(FAMILIES)
-        raise ConfigError(f"{where}: model_type is {model_type!r}, but this package knows {known}.")
+        raise ConfigError(f"{where}: model_type is {shown(model_type)}, but this package knows {known}.")
     family: Family = import_module(f"regard.model.family.{FAMILIES[model_type]}").FAMILY
     return family
 
@@ -76,7 +77,9 @@ def family_of_gguf(architecture: object, where: str) -> Family:
             if architecture in family.gguf.architectures:
                 return family
             known += family.gguf.architectures
-    raise ConfigError(f"{where}: general.architecture is {architecture!r}, but this package reads {', '.join(known)}.")
+    raise ConfigError(
+        f"{where}: general.architecture is {shown(architecture)}, but this package reads {', '.join(known)}."
+    )
 
 
 def spec_of(config: Mapping[str, Any], where: str = "config.json", names: Collection[str] = ()) -> Spec:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from regard.errors import ConfigError
+from regard.model.config import LARGEST_SIZE
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,16 @@ class StackSpec:
 
 
 @dataclass(frozen=True)
+class RecurrentSpec:
+    """The encoder-decoder of 2015: GRUs and additive attention instead of stacks of blocks."""
+
+    n_vocab: int
+    hidden: int
+    limit: int
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
 class HeadSpec:
     """What becomes of the last states.
 
@@ -99,6 +110,7 @@ class Spec:
     encoder: StackSpec | None
     decoder: StackSpec | None
     head: HeadSpec
+    recurrent: RecurrentSpec | None = None  # instead of an encoder and a decoder
     tied: tuple[tuple[str, ...], ...] = ()  # parameters that are one and the same; the first is the one in the file
     pad_id: int | None = None
     bos_id: int | None = None
@@ -108,7 +120,7 @@ class Spec:
 
     @property
     def kind(self) -> Literal["encoder", "decoder", "encoder-decoder"]:
-        if self.encoder and self.decoder:
+        if self.recurrent or (self.encoder and self.decoder):
             return "encoder-decoder"
         return "encoder" if self.encoder else "decoder"
 
@@ -119,12 +131,27 @@ class Spec:
     @property
     def n_vocab(self) -> int:
         """Of what is generated."""
-        return (self.decoder or self.stacks["encoder"]).n_vocab
+        return (self.recurrent or self.decoder or self.stacks["encoder"]).n_vocab
+
+    @property
+    def source_vocab(self) -> int:
+        """Of what is read."""
+        return (self.recurrent or self.encoder or self.stacks["decoder"]).n_vocab
 
     @property
     def context(self) -> int:
-        """How many tokens fit."""
-        return (self.decoder or self.stacks["encoder"]).positions.limit
+        """How many tokens fit into what is generated (and, for a decoder, its prompt)."""
+        return self.recurrent.limit if self.recurrent else (self.decoder or self.stacks["encoder"]).positions.limit
+
+    @property
+    def source_context(self) -> int:
+        """How many tokens fit into what is read."""
+        return self.recurrent.limit if self.recurrent else (self.encoder or self.stacks["decoder"]).positions.limit
+
+    @property
+    def learns_positions(self) -> bool:
+        """Whether there is a row per position, and none beyond."""
+        return any(stack.positions.kind == "learned" for stack in self.stacks.values())
 
     def with_head(self, head: HeadSpec) -> "Spec":
         return replace(self, head=head)
@@ -139,6 +166,16 @@ class Spec:
                 )
             if stack.positions.kind == "rotary" and a.d_k % 2:
                 raise ConfigError(f"Rotary positions turn pairs of numbers, but the {name}'s heads have d_k = {a.d_k}.")
+            if a.heads * a.d_k > LARGEST_SIZE:
+                raise ConfigError(f"The {name}'s {a.heads:,} heads of {a.d_k:,} numbers are more than any model has.")
+            if self.pad_id is not None and self.pad_id >= stack.n_vocab:
+                raise ConfigError(
+                    f"pad_token_id is {self.pad_id}, but the {name}'s vocabulary ends at {stack.n_vocab - 1}."
+                )
+        if self.start_id is not None and self.start_id >= self.n_vocab:
+            raise ConfigError(
+                f"decoder_start_token_id is {self.start_id}, but the vocabulary ends at {self.n_vocab - 1}."
+            )
         return self
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.model.heads import Classifier, DenseClassifier, MaskedHead, Pooler
+from regard.model.recurrent import Recurrent
 from regard.model.spec import HeadSpec, PositionSpec, Spec, StackSpec
 from regard.nn.attention import Cross, MultiHead
 from regard.nn.block import CrossPostNorm, CrossPreNorm, PostNorm, PreNorm
@@ -49,6 +50,9 @@ class DecoderOnly(Part):
             mask = Mask(causal=True, window=self.stack.window(i), real=real)
             X = block(X, mask=mask, cache=cache.layers[i] if cache else None, angles=angles)
         return X if self.final_norm is None else self.final_norm(X)
+
+    def new_cache(self, capacity: int) -> Cache:
+        return Cache(self.stack.n_layers, capacity)
 
     def logits(self, states: Tensor) -> Tensor:
         return see_logits(self.unembed(states))
@@ -143,6 +147,9 @@ class EncoderDecoder(Part):
             X = block(X, memory=memory, memory_mask=memory_mask, mask=mask, cache=layer, angles=angles)
         return X if side.final_norm is None else side.final_norm(X)
 
+    def new_cache(self, capacity: int) -> Cache:
+        return Cache(self.decoder.stack.n_layers, capacity)
+
     def logits(self, states: Tensor) -> Tensor:
         assert self.unembed is not None
         return see_logits(self.unembed(states))
@@ -160,7 +167,8 @@ class EncoderDecoder(Part):
         return see_logits(self.head(X[torch.arange(len(X), device=X.device), last]))
 
 
-Network = DecoderOnly | EncoderOnly | EncoderDecoder
+Seq2Seq = EncoderDecoder | Recurrent  # read a source, write a target
+Network = DecoderOnly | EncoderOnly | EncoderDecoder | Recurrent
 
 
 def class_logits(net: Network, ids: Tensor, real: Tensor | None, types: Tensor | None = None) -> Tensor:
@@ -186,7 +194,9 @@ def see_logits(logits: Tensor) -> Tensor:
 def build(spec: Spec) -> Network:
     """The network, on the current default device (use `with torch.device("meta")` for shapes alone)."""
     net: Network
-    if spec.encoder and spec.decoder:
+    if spec.recurrent:
+        net = Recurrent(spec, spec.recurrent)
+    elif spec.encoder and spec.decoder:
         net = EncoderDecoder(spec, spec.encoder, spec.decoder)
     elif spec.encoder:
         net = EncoderOnly(spec, spec.encoder)

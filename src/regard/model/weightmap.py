@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import CheckpointError
+from regard.model.config import shown
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class Plan:
 
     moves: list[Move]
     passed_over: list[str] = field(default_factory=list)
+    twins: list[tuple[str, str]] = field(default_factory=list)  # the one read of a tied pair, and the one passed over
 
 
 def plan_loading(
@@ -129,7 +131,7 @@ def plan_loading(
         elif rule_and_match := table._rule_for(name):
             matched.append((name, *rule_and_match))
         else:
-            raise CheckpointError(f"{file}: tensor {name!r} does not belong to this architecture.")
+            raise CheckpointError(f"{file}: tensor {shown(name)} does not belong to this architecture.")
     for name, rule, found in sorted(matched, key=lambda m: m[1].extra):  # extras last: they give way
         targets = tuple(_fill(target, found) for target in rule.targets)
         placed = [target in parameters for target in targets]
@@ -138,7 +140,7 @@ def plan_loading(
                 plan.passed_over.append(name)
                 continue
             raise CheckpointError(
-                f"{file}: tensor {name!r} has no place in the model that the configuration describes "
+                f"{file}: tensor {shown(name)} has no place in the model that the configuration describes "
                 "(check the number of layers, the biases and the architecture named there)."
             )
         if rule.extra and targets[0] in source:
@@ -146,7 +148,9 @@ def plan_loading(
             continue
         for target in targets:
             if target in source:
-                raise CheckpointError(f"{file}: tensors {source[target]!r} and {name!r} are for the same parameter.")
+                raise CheckpointError(
+                    f"{file}: tensors {shown(source[target])} and {shown(name)} are for the same parameter."
+                )
             source[target] = name
         _check_shape(file, name, shape_of(name), rule.form, [parameters[t] for t in targets])
         plan.moves.append(Move(name, targets, rule.form))
@@ -163,7 +167,7 @@ def _check_shape(file: str, name: str, shape: Sequence[int], form: Form, ours: l
     expected = form.save([torch.empty(s, device="meta") for s in ours]).shape
     if tuple(shape) != tuple(expected):
         raise CheckpointError(
-            f"{file}: tensor {name!r} has shape {tuple(shape)}, but the configuration asks for {tuple(expected)}."
+            f"{file}: tensor {shown(name)} has shape {tuple(shape)}, but the configuration asks for {tuple(expected)}."
         )
 
 
@@ -173,6 +177,7 @@ def _settle_ties(plan: Plan, source: dict[str, str], tied: Sequence[Sequence[str
         present = [p for p in group if p in source]
         for other in present[1:]:
             plan.passed_over.append(source[other])
+            plan.twins.append((source[present[0]], source[other]))
             plan.moves = [m for m in plan.moves if m.theirs != source[other]]
 
 

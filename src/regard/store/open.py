@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from regard.errors import CheckpointError, ConfigError
+from regard.model.config import Config
 from regard.model.registry import Family, family_of, family_of_gguf, spec_of
 from regard.model.spec import Spec
 from regard.model.transformer import Network, build, tie
@@ -64,9 +65,11 @@ def open_model(where: str | Path) -> Opened:
         return open_gguf(path)
     if not path.is_dir():
         raise CheckpointError(f"{path} is neither a model directory nor a .gguf file.")
-    lone = sorted(path.glob("*.gguf"))
-    if not (path / "config.json").exists() and len(lone) == 1:
-        return open_gguf(lone[0])
+    files = sorted(path.glob("*.gguf"))
+    if files and not (path / "config.json").exists():
+        if len(files) > 1:
+            raise CheckpointError(f"{path} holds {len(files)} GGUF files; name one of them, such as {files[0].name}.")
+        return open_gguf(files[0])
     return open_directory(newest_of_run(path))
 
 
@@ -85,7 +88,7 @@ def open_directory(path: Path) -> Opened:
     tokenizer = None
     if any((path / name).exists() for name in ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json")):
         tokenizer = load_tokenizer(path)
-        tokenizer.check_vocab(min(s.n_vocab for s in spec.stacks.values()))
+        tokenizer.check_vocab(min(spec.n_vocab, spec.source_vocab))
     generation = path / "generation_config.json"
     return Opened(
         path,
@@ -151,14 +154,18 @@ def read_pooling(path: Path) -> Pooling:
     modules = path / "modules.json"
     normalise = modules.exists() and "Normalize" in modules.read_text(encoding="utf-8", errors="replace")
     limit = path / "sentence_bert_config.json"
-    longest = read_json(limit, "the sentence encoder's settings").get("max_seq_length") if limit.exists() else None
-    return Pooling(chosen[0], normalise, longest if isinstance(longest, int) else None, stated=True)
+    length = Config(read_json(limit, "the sentence encoder's settings") if limit.exists() else {}, str(limit))
+    longest = None if length.get("max_seq_length") is None else length.size("max_seq_length")
+    return Pooling(chosen[0], normalise, longest, stated=True)
 
 
 def load_network(
     opened: Opened, dtype: torch.dtype = torch.float32, device: str = "cpu", progress: Progress | None = None
 ) -> Network:
     """Build the network without weights, check that everything fits, then fill it tensor by tensor."""
+    n_layers = sum(stack.n_layers for stack in opened.spec.stacks.values())
+    if n_layers > len(opened.file.names):
+        raise CheckpointError(f"{opened.path}: {len(opened.file.names)} tensors cannot fill {n_layers} layers.")
     with torch.device("meta"):
         net = build(opened.spec)
     parameters = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
@@ -191,6 +198,9 @@ def fill(net: Network, plan: Plan, opened: Opened, dtype: torch.dtype, device: s
         if name in shapes and name not in {o for move in plan.moves for o in move.ours}:
             put(net, name, torch.zeros(shapes[name], dtype=dtype, device=device))
     share_loaded(net, opened.spec)
+    for read, other in plan.twins:
+        if not torch.equal(opened.file.tensor(read), opened.file.tensor(other)):
+            log.warning("%s: %s is tied to %s but differs from it, and is passed over", opened.path, other, read)
     if suspicious:
         named = ", ".join(suspicious[:3])
         log.warning("%s: %d tensors hold NaN or infinite weights (%s)", opened.path, len(suspicious), named)

@@ -37,7 +37,8 @@ class Parallel:
 
             for block in blocks:
                 fully_shard(block)
-            return fully_shard(module)
+            fully_shard(module)
+            return module
         return nn.parallel.DistributedDataParallel(module)
 
     def sum(self, *values: float) -> list[float]:

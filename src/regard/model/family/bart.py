@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from regard.errors import ConfigError
 from regard.model.config import ACTIVATION_NAMES, Config
 from regard.model.family.fairseq import layers
 from regard.model.registry import Family
@@ -29,14 +28,25 @@ class Kind:
     pad_id: int = 1
     start_id: int = 2
     eos_id: int = 2
+    n_vocab: int = 50265
 
 
 KINDS = {
     "bart": Kind("post", "learned", offset=2),
     "mbart": Kind("pre", "learned", offset=2),
-    "marian": Kind("post", "sinusoidal", offset=0, embed_norm=False, pad_id=58100, start_id=58100, eos_id=0),
+    "marian": Kind(
+        "post", "sinusoidal", offset=0, embed_norm=False, pad_id=58100, start_id=58100, eos_id=0, n_vocab=58101
+    ),
     "m2m_100": Kind(
-        "pre", "sinusoidal", 2, stretch=True, embed_norm=False, scaled=True, logits_bias=False, activation="relu"
+        "pre",
+        "sinusoidal",
+        offset=2,
+        stretch=True,
+        embed_norm=False,
+        scaled=True,
+        logits_bias=False,
+        activation="relu",
+        n_vocab=128112,
     ),
 }
 
@@ -52,8 +62,8 @@ def spec(c: Config, names: Collection[str]) -> Spec:
     return Spec(
         family="bart",
         d=d,
-        encoder=stack(c, kind, d, "encoder", c.size("vocab_size", default=50265)),
-        decoder=stack(c, kind, d, "decoder", c.size("decoder_vocab_size", "vocab_size", default=50265)),
+        encoder=stack(c, kind, d, "encoder", c.size("vocab_size", default=kind.n_vocab)),
+        decoder=stack(c, kind, d, "decoder", c.size("decoder_vocab_size", "vocab_size", default=kind.n_vocab)),
         head=head,
         tied=(tied,) if tied else (),
         pad_id=c.id("pad_token_id", kind.pad_id),
@@ -95,18 +105,13 @@ def stack(c: Config, kind: Kind, d: int, side: str, n_vocab: int) -> StackSpec:
 
 
 def head_of(c: Config, kind: Kind) -> HeadSpec:
-    architecture = (c.get("architectures") or ["BartForConditionalGeneration"])[0]
+    endings = ("ForConditionalGeneration", "MTModel", "ForSequenceClassification", "Model")
+    architecture = c.architecture("BartForConditionalGeneration", endings)
     if architecture.endswith(("ForConditionalGeneration", "MTModel")):
         return HeadSpec("lm", bias=kind.logits_bias)
     if architecture.endswith("ForSequenceClassification"):
-        labels = c.labels() if c.get("id2label") or c.get("num_labels") else tuple(f"LABEL_{i}" for i in range(3))
-        return HeadSpec("classify", dense=True, labels=labels, dropout=c.rate("classifier_dropout"))
-    if architecture.endswith("Model"):
-        return HeadSpec("none")
-    raise ConfigError(
-        f"{c.where}: architecture {architecture!r} has a head that is not implemented; there are Model, "
-        "ForConditionalGeneration and ForSequenceClassification."
-    )
+        return HeadSpec("classify", dense=True, labels=c.labels(default=3), dropout=c.rate("classifier_dropout"))
+    return HeadSpec("none")
 
 
 def table(config: Mapping[str, Any], spec: Spec) -> Table:

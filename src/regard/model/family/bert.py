@@ -124,7 +124,8 @@ def spec(c: Config, names: Collection[str]) -> Spec:
 
 
 def head(c: Config, roberta: bool, names: Collection[str]) -> HeadSpec:
-    architecture = (c.get("architectures") or ["BertModel"])[0]
+    heads = ("ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification")
+    architecture = c.architecture("BertModel", (*heads, "Model"))
     dropout = c.rate("classifier_dropout", "hidden_dropout_prob", default=0.1)
     if architecture.endswith(("ForMaskedLM", "ForPreTraining")):
         activation = "gelu" if roberta else c.choice("hidden_act", among=ACTIVATION_NAMES, default="gelu")
@@ -133,12 +134,7 @@ def head(c: Config, roberta: bool, names: Collection[str]) -> HeadSpec:
         return HeadSpec("classify", pooler=not roberta, dense=roberta, labels=c.labels(), dropout=dropout)
     if architecture.endswith("ForTokenClassification"):
         return HeadSpec("tag", labels=c.labels(), dropout=dropout)
-    if architecture.endswith("Model"):
-        return HeadSpec("none", pooler=not names or any(name.endswith("pooler.dense.weight") for name in names))
-    raise ConfigError(
-        f"{c.where}: architecture {architecture!r} has a head that is not implemented; there are Model, ForMaskedLM, "
-        "ForSequenceClassification and ForTokenClassification."
-    )
+    return HeadSpec("none", pooler=not names or any(name.endswith("pooler.dense.weight") for name in names))
 
 
 def table(config: Mapping[str, Any], spec: Spec) -> Table:

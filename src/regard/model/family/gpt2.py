@@ -52,6 +52,7 @@ GGUF = Table(
 
 
 def spec(c: Config, names: Collection[str]) -> Spec:
+    c.architecture("GPT2LMHeadModel", ("LMHeadModel", "Model"))
     if c.flag("add_cross_attention", default=False):
         raise c.refuse("add_cross_attention", "false: GPT-2 is read as a decoder on its own")
     d, heads = c.size("n_embd", "hidden_size", default=768), c.size("n_head", "num_attention_heads", default=12)
@@ -80,6 +81,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         embed_dropout=c.rate("embd_pdrop", default=0.1),
     )
     tied = c.flag("tie_word_embeddings", default=True)
+    pad = c.id("pad_token_id")
     return Spec(
         family="gpt2",
         d=d,
@@ -87,7 +89,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         decoder=stack,
         head=HeadSpec("lm"),
         tied=(("embed.tokens.weight", "unembed.weight"),) if tied else (),
-        pad_id=c.id("pad_token_id"),
+        pad_id=pad if pad is not None and pad < n_vocab else None,
         bos_id=c.id("bos_token_id", 50256 if n_vocab > 50256 else None),
         eos_ids=c.ids("eos_token_id") or ((50256,) if n_vocab > 50256 else ()),
         initializer_std=c.number("initializer_range", default=0.02),

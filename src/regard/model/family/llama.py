@@ -52,6 +52,7 @@ HF = Table(
 
 def spec(c: Config, names: Collection[str]) -> Spec:
     kind = c.get("model_type", default="llama")
+    c.architecture("LlamaForCausalLM", ("ForCausalLM", "Model"))
     d, heads = c.size("hidden_size", default=4096), c.size("num_attention_heads", default=32)
     n_layers, n_vocab = c.layers("num_hidden_layers", default=32), c.size("vocab_size", default=32000)
     bias = True if kind == "qwen2" else c.flag("attention_bias", default=False)

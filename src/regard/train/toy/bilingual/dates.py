@@ -35,13 +35,13 @@ YEARS = (1900, 2035)
 MINUTES = (  # after the hour, or before the next one
     ("past", "five", "cinq"),
     ("past", "ten", "dix"),
-    ("past", "quarter", "et quart"),
+    ("past", "a quarter", "et quart"),
     ("past", "twenty", "vingt"),
     ("past", "twenty-five", "vingt-cinq"),
     ("past", "half", "et demie"),
     ("to", "twenty-five", "moins vingt-cinq"),
     ("to", "twenty", "moins vingt"),
-    ("to", "quarter", "moins le quart"),
+    ("to", "a quarter", "moins le quart"),
     ("to", "ten", "moins dix"),
     ("to", "five", "moins cinq"),
 )
@@ -134,5 +134,3 @@ def moment(dice: Dice) -> tuple[str, str]:
         en, fr = clock(dice.number(0, 12), None)
         return f"at {en}", f"à {fr}"
     return dice.pick((("yesterday", "hier"), ("last night", "hier soir"), ("this morning", "ce matin")))
-
-

@@ -1,0 +1,179 @@
+"""How a row becomes numbers: what a task says about its columns, and the work of the processes that do it.
+
+In: rows. Out: ids, column by column, and how many rows were skipped for which reason. A recipe travels to other
+processes, so it holds settings and a tokenizer's files rather than a tokenizer. This module and what it imports stay
+light: every one of those processes pays for them.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from multiprocessing.connection import wait
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from regard.errors import DataError, RegardError
+from regard.text.tokenizer import Tokenizer
+from regard.train.row import Row
+
+Example = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A row that is well-formed but left out, and why, in words that can stand after a number: "longer than 128"."""
+
+    reason: str
+
+
+class Recipe(Protocol):
+    """What a task supplies. It is pickled once for every process."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The names of the columns and the kind of number in each, for example `smallest_dtype(n_vocab)`."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the result depends on besides the tokenizer, as JSON values."""
+        ...
+
+    @property
+    def tokenizer_sha256(self) -> str: ...
+
+    def encode(self, row: Row) -> Example | Skip | list[Example]:
+        """A row as one example, several (a long text cut up), or none."""
+        ...
+
+
+def smallest_dtype(n: int) -> str:
+    """The unsigned integers that hold 0 … n-1."""
+    return "uint16" if n <= 1 << 16 else "uint32"
+
+
+class PackedTokenizer:
+    """A tokenizer that can be pickled; it is built again, once, where it arrives."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._json = tokenizer.raw.to_str()
+        self._rest = {"specials": tokenizer.specials, "chat_templates": tokenizer.chat_templates}
+        self._where = tokenizer.where
+        self.sha256 = hashlib.sha256(json.dumps([self._json, self._rest], sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer(tokenizers.Tokenizer.from_str(self._json), **self._rest, where=self._where)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "tokenizer"}
+
+
+class Chunk(NamedTuple):
+    """Rows to be encoded together, and how many bytes had been read after them."""
+
+    rows: list[Row]
+    bytes_read: int
+
+
+@dataclass
+class Encoded:
+    """The examples of a chunk: every column's values end to end, and their lengths."""
+
+    bytes_read: int
+    values: dict[str, NDArray[Any]]
+    lengths: dict[str, NDArray[np.int64]]
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+def encode_chunk(recipe: Recipe, chunk: Chunk) -> Encoded:
+    skipped: Counter[str] = Counter()
+    examples: list[Example] = []
+    for row in chunk.rows:
+        try:
+            found = recipe.encode(row)
+        except RegardError as problem:
+            raise DataError(f"{row['file']}:{row['line']}: {problem}") from None
+        if isinstance(found, Skip):
+            skipped[found.reason] += 1
+        else:
+            examples += found if isinstance(found, list) else [found]
+    values, lengths = {}, {}
+    for name, dtype in recipe.columns.items():
+        lengths[name] = np.array([len(example[name]) for example in examples], np.int64)
+        values[name] = _narrowed([example[name] for example in examples], name, dtype)
+    return Encoded(chunk.bytes_read, values, lengths, skipped)
+
+
+def _narrowed(lists: list[Sequence[int]], name: str, dtype: str) -> NDArray[Any]:
+    values = np.fromiter(chain.from_iterable(lists), np.int64)
+    limits = np.iinfo(dtype)
+    if len(values) and not (limits.min <= values.min() and values.max() <= limits.max):
+        raise DataError(
+            f"The column {name!r} has numbers from {values.min()} to {values.max()}, too large for {dtype}."
+        )
+    return values.astype(np.dtype(dtype).newbyteorder("<"))
+
+
+def encode_all(recipe: Recipe, chunks: Iterable[Chunk], workers: int) -> Iterator[Encoded]:
+    """Every chunk encoded, in order. With several workers only a few chunks at a time are anywhere in memory."""
+    if workers <= 1:
+        for chunk in chunks:
+            yield encode_chunk(recipe, chunk)
+        return
+    context = multiprocessing.get_context("spawn")  # a forked copy of a process with threads may hang
+    pool = ProcessPoolExecutor(workers, context, _begin, (recipe,))
+    pending: deque[Future[Encoded]] = deque()
+    try:
+        for chunk in chunks:
+            pending.append(pool.submit(_work, chunk))
+            if len(pending) > 2 * workers:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    except BrokenProcessPool as problem:
+        raise DataError(
+            "A process that encodes text ended early: it was killed, memory ran out, or the program that started it "
+            "has no `if __name__ == '__main__':`; try again with one worker."
+        ) from problem
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+_recipe: Recipe  # of the process that encodes
+
+
+def _begin(recipe: Recipe) -> None:
+    global _recipe
+    _recipe = recipe
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one process per core is parallel enough
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A killed process cannot stop the ones it started; they notice."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(chunk: Chunk) -> Encoded:
+    return encode_chunk(_recipe, chunk)

@@ -1,0 +1,236 @@
+"""Columns of numbers on the disk: rows of different lengths, written once, then mapped into memory.
+
+In: examples as they are made. Out: a directory with a manifest and shards. Shard k of a column is two files:
+`NAME-0000k.values`, all its rows end to end, and `NAME-0000k.ends`, where each of them ends (int64). Everything is little
+endian. A directory without `manifest.json` is not a dataset; the manifest is written last and tells every file's size and
+SHA-256, so a half-written or damaged dataset is never mistaken for a whole one.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import DataError
+from regard.store.jsonfile import read_json
+
+MANIFEST = "manifest.json"
+VERSION = 1
+SHARD_VALUES = 1 << 27  # of the longest column; then a new shard begins
+FILE_NAME = re.compile(r"[a-z_]+-\d{5}\.(values|ends)")
+
+Array = NDArray[Any]
+
+
+def fingerprint(manifest: Mapping[str, Any]) -> str:
+    """What the numbers depend on, in one hash: equal for equal data, whatever the files are called."""
+    depends = {name: manifest[name] for name in ("version", "task", "tokenizer", "settings")}
+    depends["sources"] = [source["sha256"] for source in manifest["sources"]]
+    depends["columns"] = {name: column["dtype"] for name, column in manifest["columns"].items()}
+    return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Part:
+    """One file being written, hashed on the way."""
+
+    def __init__(self, path: Path):
+        self.name, self.bytes, self.digest = path.name, 0, hashlib.sha256()
+        self.file: BinaryIO = path.open("xb")
+
+    def write(self, values: Array) -> None:
+        data = np.ascontiguousarray(values).data.cast("B") if len(values) else b""
+        self.file.write(data)
+        self.digest.update(data)
+        self.bytes += len(data)
+
+    def close(self) -> dict[str, Any]:
+        self.file.close()
+        return {"name": self.name, "bytes": self.bytes, "sha256": self.digest.hexdigest()}
+
+
+class ShardWriter:
+    """Writes columns into a directory; `finish` describes them for the manifest."""
+
+    def __init__(self, directory: Path, columns: Mapping[str, str], shard_values: int = SHARD_VALUES):
+        for name in columns:
+            if not FILE_NAME.fullmatch(f"{name}-00000.ends"):
+                raise DataError(f"{name!r} cannot name a column; use small letters and underscores.")
+        self._directory, self._columns, self._limit = directory, dict(columns), shard_values
+        self._open: dict[str, tuple[_Part, _Part]] = {}
+        self._shards: list[dict[str, Any]] = []
+        self._rows = 0  # in the open shard
+        self._sizes = dict.fromkeys(columns, 0)  # in the open shard
+        self._totals = dict.fromkeys(columns, 0)
+
+    def write(self, values: Mapping[str, Array], lengths: Mapping[str, NDArray[np.int64]]) -> None:
+        """Some rows: every column's values end to end, and their lengths."""
+        n = len(next(iter(lengths.values())))
+        if n == 0:
+            return
+        if not self._open:
+            self._begin()
+        for name, (values_part, ends_part) in self._open.items():
+            values_part.write(values[name])
+            ends_part.write((self._sizes[name] + np.cumsum(lengths[name])).astype("<i8"))
+            self._sizes[name] += len(values[name])
+        self._rows += n
+        if max(self._sizes.values()) >= self._limit:
+            self._end()
+
+    def _begin(self) -> None:
+        number = f"{len(self._shards):05d}"
+        self._open = {
+            name: (
+                _Part(self._directory / f"{name}-{number}.values"),
+                _Part(self._directory / f"{name}-{number}.ends"),
+            )
+            for name in self._columns
+        }
+
+    def _end(self) -> None:
+        files = [part.close() for pair in self._open.values() for part in pair]
+        self._shards.append({"rows": self._rows, "files": files})
+        for name, size in self._sizes.items():
+            self._totals[name] += size
+        self._open, self._rows, self._sizes = {}, 0, dict.fromkeys(self._columns, 0)
+
+    def finish(self) -> dict[str, Any]:
+        if self._open:
+            self._end()
+        columns = {n: {"dtype": dtype, "values": self._totals[n]} for n, dtype in self._columns.items()}
+        return {"columns": columns, "rows": sum(shard["rows"] for shard in self._shards), "shards": self._shards}
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, kind: type | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        for pair in self._open.values():
+            for part in pair:
+                part.file.close()
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Columns:
+    """A dataset: `columns[i]` is row i, an array per column that lies in the file and is not to be written to."""
+
+    def __init__(self, directory: Path | str, *, verify: bool = False):
+        self.directory = Path(directory)
+        self.manifest = read_json(self.directory / MANIFEST, "the dataset's manifest", DataError)
+        try:
+            if self.manifest["version"] != VERSION:
+                raise self._damaged(f"version {self.manifest['version']!r} is not {VERSION}")
+            self.fingerprint = fingerprint(self.manifest)
+            self.names = tuple(self.manifest["columns"])
+            self._shards = [self._map(number, shard) for number, shard in enumerate(self.manifest["shards"])]
+            counts = [shard["rows"] for shard in self.manifest["shards"]]
+        except (KeyError, TypeError, AttributeError, ValueError) as problem:
+            raise self._damaged(f"{type(problem).__name__} {problem}") from None
+        self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        if verify:
+            self.verify()
+
+    def _damaged(self, what: str) -> DataError:
+        return DataError(f"{self.directory} is a damaged dataset: {what}; delete it, and it will be prepared again.")
+
+    def _map(self, number: int, shard: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:
+        """Every column's values and ends, after a look at the sizes."""
+        said = {file["name"]: file["bytes"] for file in shard["files"]}
+        found = {}
+        for name in self.names:
+            dtype = np.dtype(self.manifest["columns"][name]["dtype"]).newbyteorder("<")
+            values = self._mapped(f"{name}-{number:05d}.values", said, dtype)
+            ends = self._mapped(f"{name}-{number:05d}.ends", said, np.dtype("<i8"))
+            if len(ends) != shard["rows"] or (len(ends) and ends[-1] != len(values)):
+                raise self._damaged(f"{name}-{number:05d} does not hold the rows it should")
+            found[name] = values, ends
+        return found
+
+    def _mapped(self, name: str, said: Mapping[str, int], dtype: "np.dtype[Any]") -> Array:
+        path = self.directory / name
+        try:
+            size = path.stat().st_size
+            if size != said[name] or size % dtype.itemsize:
+                raise self._damaged(f"{name} has {size} bytes instead of {said[name]}")
+            return np.asarray(np.memmap(path, dtype, "r")) if size else np.empty(0, dtype)
+        except OSError as problem:
+            raise self._damaged(f"{name} cannot be read ({problem.strerror})") from None
+
+    def verify(self) -> None:
+        """Read everything and compare it with the manifest's SHA-256."""
+        for shard in self.manifest["shards"]:
+            for file in shard["files"]:
+                with (self.directory / file["name"]).open("rb") as content:
+                    if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
+                        raise self._damaged(f"the content of {file['name']} has changed")
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: int) -> dict[str, Array]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = int(np.searchsorted(self._starts, index, side="right")) - 1
+        row = int(index - self._starts[number])
+        return {name: self._row(name, number, row) for name in self.names}
+
+    def _row(self, name: str, number: int, row: int) -> Array:
+        values, ends = self._shards[number][name]
+        start, end = (int(ends[row - 1]) if row else 0), int(ends[row])
+        if not 0 <= start <= end <= len(values):
+            raise self._damaged(f"{name}-{number:05d}.ends puts row {row} from {start} to {end}")
+        return values[start:end]
+
+    def lengths(self, name: str) -> NDArray[np.int32]:
+        """How long every row of a column is."""
+        found = [np.diff(shard[name][1], prepend=0).astype(np.int32) for shard in self._shards]
+        return np.concatenate(found) if found else np.empty(0, np.int32)
+
+    def stream(self, name: str) -> "Stream":
+        """A column's rows end to end, as one sequence."""
+        return Stream([shard[name][0] for shard in self._shards])
+
+    def summary(self) -> str:
+        """What there is and what was left out, in one sentence."""
+        values = ", ".join(f"{c['values']:,} in {name}" for name, c in self.manifest["columns"].items())
+        skipped = self.manifest["skipped"]
+        left_out = "; ".join(f"{n:,} × {reason}" for reason, n in skipped.items()) or "nothing"
+        return f"{len(self):,} examples ({values}); left out: {left_out}."
+
+
+class Stream:
+    """Several arrays as one long one."""
+
+    def __init__(self, parts: list[Array]):
+        self._parts = parts
+        self._starts = np.concatenate([[0], np.cumsum([len(part) for part in parts], dtype=np.int64)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def read(self, start: int, stop: int) -> Array:
+        """The numbers from start to before stop; a copy only where they lie in two shards."""
+        if not 0 <= start <= stop <= len(self):
+            raise IndexError((start, stop))
+        found = list(self._pieces(start, stop))
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def _pieces(self, start: int, stop: int) -> Iterator[Array]:
+        number = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
+        while True:
+            part, offset = self._parts[min(number, len(self._parts) - 1)], int(self._starts[number])
+            yield part[start - offset : stop - offset]
+            start = min(stop, offset + len(part))
+            if start == stop:
+                return
+            number += 1

@@ -1,0 +1,216 @@
+"""Patterns on a command line → files → bytes and lines.
+
+In: what a person typed after `--data`: names, globs, `-` for standard input, `a.en,b.fr` for two files that belong
+together. Out: `Source`s, and their content as it streams by: never more than one line of it in memory, every byte of it
+hashed, so that what was read can be recognised later.
+"""
+
+import atexit
+import glob
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tempfile
+import time
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import IO
+
+from regard.errors import DataError
+
+MAX_LINE = 16 << 20  # bytes; a longer line is a mistake, or a format that is not made of lines
+SETTLED = 2_000_000_000  # ns; some file systems do not tell two changes apart that are closer than this
+BESIDE = ("_", ".", "readme", "license", "licence")  # files that only accompany the one text of an archive
+
+
+def expand(patterns: Sequence[str]) -> list[Path]:
+    """The files meant by names, globs (sorted) and `-`, which is standard input, copied to a temporary file."""
+    return [path for pattern in patterns for path in _matching(pattern)]
+
+
+def _matching(pattern: str) -> list[Path]:
+    if pattern == "-":
+        return [_spooled(sys.stdin.buffer)]
+    if os.path.isdir(pattern):
+        raise DataError(f"{pattern} is a directory; name the files in it, for example {pattern.rstrip('/')}/*.txt.")
+    if os.path.exists(pattern):  # a name may contain [ and ]
+        return [Path(pattern)]
+    found = sorted(Path(name) for name in glob.glob(pattern, recursive=True) if os.path.isfile(name))
+    if not found:
+        raise DataError(f"{pattern} names no file; check the spelling and the directory it is in.")
+    return found
+
+
+def _spooled(stream: IO[bytes]) -> Path:
+    """Standard input can be read once, and training needs it several times."""
+    folder = tempfile.mkdtemp(prefix="regard-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder, "stdin.txt")
+    try:
+        with path.open("wb") as file:
+            shutil.copyfileobj(stream, file, 1 << 20)
+    except OSError as problem:
+        raise DataError(f"Standard input cannot be kept in {folder}: {problem.strerror}; set TMPDIR.") from problem
+    return path
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What can be known of a file without reading it."""
+
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, or the one text inside a zip archive."""
+
+    path: Path
+    member: str | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.path) if self.member is None else f"{self.path}/{self.member}"
+
+    @property
+    def suffix(self) -> str:
+        return PurePath(self.member or self.path).suffix.lower()
+
+    def stamp(self) -> Stamp:
+        with _named(self):
+            state = self.path.stat()
+            if self.member is None:
+                size = state.st_size
+            else:
+                with zipfile.ZipFile(self.path) as archive:
+                    size = archive.getinfo(self.member).file_size
+            return Stamp(size, state.st_mtime_ns)
+
+    def open(self) -> IO[bytes]:
+        with _named(self):
+            if self.member is None:
+                return self.path.open("rb", buffering=0)
+            return zipfile.ZipFile(self.path).open(self.member)  # the archive closes with its last open member
+
+    def sha256(self) -> str:
+        """The hash of the content, computed by reading it."""
+        with _named(self), self.open() as content:
+            digest = hashlib.sha256()
+            while block := content.read(1 << 20):
+                digest.update(block)
+            return digest.hexdigest()
+
+
+@contextmanager
+def _named(file: File) -> Iterator[None]:
+    """Reading problems as one sentence with the file's name."""
+    try:
+        yield
+    except OSError as problem:
+        raise DataError(f"{file.name} cannot be read: {problem.strerror or problem}.") from problem
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, KeyError) as problem:
+        raise DataError(f"{file.name} is not a zip archive that can be opened: {problem}.") from problem
+
+
+def open_path(path: Path) -> File:
+    """The file at a path; for an archive, the one text in it that is not a readme or a licence."""
+    if path.suffix.lower() != ".zip":
+        return File(path)
+    with _named(File(path)), zipfile.ZipFile(path) as archive:
+        names = [i.filename for i in archive.infolist() if not i.is_dir()]
+    texts = [n for n in names if not PurePath(n).name.lower().startswith(BESIDE) and "__MACOSX" not in n]
+    if len(texts) != 1:
+        raise DataError(f"{path} holds {len(texts)} texts; unpack it and name the files to be used.")
+    return File(path, texts[0])
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of rows, or two files that are read line by line together."""
+
+    files: tuple[File, ...]
+    format: str
+
+
+@dataclass
+class Tally:
+    """What was read so far: bytes, whole files with their hashes, and how many rows were left out for which reason."""
+
+    bytes: int = 0
+    files: list[dict[str, object]] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+class Content(io.RawIOBase):
+    """A file's bytes as they stream by, counted and hashed; at its end the file is noted in the tally."""
+
+    def __init__(self, file: File, tally: Tally):
+        self._file, self._tally = file, tally
+        self._stamp = file.stamp()
+        self._settled = self._stamp.mtime_ns < time.time_ns() - SETTLED
+        self._inside = file.open()
+        self._digest, self._size = hashlib.sha256(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        with _named(self._file):
+            block = self._inside.read(len(buffer))
+        buffer[: len(block)] = block
+        self._digest.update(block)
+        self._size += len(block)
+        self._tally.bytes += len(block)
+        return len(block)
+
+    def close(self) -> None:
+        self._inside.close()
+        super().close()
+
+    def note(self) -> None:
+        """Call when all is read. The time of change is noted only where an equal one means that nothing changed."""
+        if self._file.stamp() != self._stamp or self._size != self._stamp.size:
+            raise DataError(f"{self._file.name} was changed while it was being read; start again when it is complete.")
+        mtime_ns = self._stamp.mtime_ns if self._settled else None
+        stamp = {"path": self._file.name, "size": self._size, "mtime_ns": mtime_ns}
+        self._tally.files.append({**stamp, "sha256": self._digest.hexdigest()})
+
+
+def blocks(file: File, tally: Tally, size: int = 1 << 16) -> Iterator[bytes]:
+    """The content in blocks of `size` bytes."""
+    with Content(file, tally) as content, io.BufferedReader(content, 1 << 20) as reader:
+        while block := reader.read(size):
+            yield block
+        content.note()
+
+
+def lines(file: File, tally: Tally) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers from 1, each still with its line end; a byte order mark at the start is not text."""
+    with Content(file, tally) as content, io.BufferedReader(content, 1 << 20) as reader:
+        number = 0
+        while line := reader.readline(MAX_LINE + 1):
+            number += 1
+            if len(line) > MAX_LINE:
+                raise DataError(f"{file.name}:{number}: the line is longer than {MAX_LINE >> 20} MB; break it up.")
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as problem:
+                raise not_utf8(file, number, problem) from None
+            yield number, text.removeprefix("\ufeff") if number == 1 else text
+        content.note()
+
+
+def not_utf8(file: File, number: int, problem: UnicodeDecodeError) -> DataError:
+    byte = problem.object[problem.start]
+    return DataError(
+        f"{file.name}:{number}: byte 0x{byte:02x} is not UTF-8 text; convert the file, for example with "
+        "`iconv -f latin1 -t utf8`."
+    )
