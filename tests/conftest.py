@@ -30,7 +30,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def save(name: str) -> Path:
         if name not in done:
             done[name] = tmp_path_factory.mktemp(name)
-            tiny.make(name).save_pretrained(done[name])
+            if name in tiny.NATIVE:
+                tiny.make_native(name, done[name])
+            else:
+                tiny.make(name).save_pretrained(done[name])
         return done[name]
 
     return save

@@ -1,6 +1,7 @@
 """Tiny random Hugging Face models of every family, with sizes that do not divide nicely, to compare against."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -128,9 +129,33 @@ MODELS: dict[str, Callable[[], hf.PreTrainedModel]] = {
     ),
 }
 
+NATIVE: dict[str, dict[str, Any]] = {  # model types that transformers does not have
+    "vaswani": {**BART, "model_type": "vaswani", "tgt_vocab_size": 53},
+    "vaswani-pre": {**BART, "model_type": "vaswani", "normalize_before": True, "share_all_embeddings": True},
+    "vaswani-fairseq": {**BART, "model_type": "vaswani", "position_style": "fairseq", "tie_word_embeddings": False},
+    "gru": {"model_type": "gru", "vocab_size": 61, "d_model": 14, "hidden_size": 11, "max_position_embeddings": 40},
+}
+
 DECODERS = [n for n in MODELS if n.startswith(("gpt2", "llama", "mistral", "qwen2"))]
 ENCODERS = [n for n in MODELS if n.startswith(("bert", "roberta"))]
 SEQ2SEQ = ["bart", "bart-scaled", "mbart", "marian", "m2m_100"]
+
+
+def make_native(name: str, directory: Path, seed: int = 0) -> None:
+    """A directory with a model of one of our own types."""
+    from regard.model.registry import family_of, spec_of
+    from regard.model.transformer import build
+    from regard.store.open import Pooling
+    from regard.store.save import save_directory
+
+    torch.manual_seed(seed)
+    config = NATIVE[name]
+    spec = spec_of(config)
+    net = build(spec)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(torch.randn_like(p) * 0.3 + (1.0 if p.dim() == 1 and p.std() == 0 and p[0] == 1 else 0.0))
+    save_directory(directory, net, spec, family_of(config["model_type"]), config, None, {}, Pooling())
 
 
 def make(name: str, seed: int = 0) -> hf.PreTrainedModel:

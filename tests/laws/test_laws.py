@@ -13,10 +13,10 @@ from regard.nn.see import watching
 
 ROWS = [[7, 9, 12, 40, 33, 8, 21, 15, 6, 30, 11], [8, 14, 9], [22, 6, 19, 45, 7]]
 CLOSE = 5e-5  # float32, through layers of weights large enough that a wrong wiring shows
-WRITERS = [*tiny.DECODERS, *tiny.SEQ2SEQ]
+WRITERS = [*tiny.DECODERS, *tiny.SEQ2SEQ, *tiny.NATIVE]
 
 
-@pytest.fixture(params=[name for name in tiny.MODELS if name != "bart-classify"])  # which has a law of its own below
+@pytest.fixture(params=[*(name for name in tiny.MODELS if name != "bart-classify"), *tiny.NATIVE])
 def model(request, saved):
     return regard.load(saved(request.param))
 

@@ -136,9 +136,12 @@ class Talk:
                 remark(HELP)
             case "/reset":
                 self.history = []
+                remark("The conversation is forgotten.")
             case "/system":
                 self.system, self.history = rest.strip() or None, []
+                remark("The conversation begins anew.")
             case "/undo":
+                remark("The last exchange is taken back." if self.history else "Nothing was said yet.")
                 self.history = self.history[:-2]
             case "/history":
                 remark("\n".join(f"{m['role']}: {m['content']}" for m in self.messages) or "Nothing was said yet.")

@@ -87,7 +87,7 @@ def generation_settings(**settings: Any) -> dict[str, Any]:
 
 def load_model(where: str, device: str = "auto", dtype: str | None = None) -> "Model":
     show_warnings()
-    with progress(f"Loading {where}", "parameters") as tell:
+    with progress(f"Loading {Path(where).name}", "parameters") as tell:
         from regard.api import load
 
         return load(where, device=device, dtype=dtype, progress=tell)

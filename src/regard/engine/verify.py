@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import Decoder, Translator, pad
-from regard.model.transformer import DecoderOnly, EncoderDecoder, EncoderOnly, Network, class_logits
+from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, class_logits
 from regard.nn.see import watching
 
 # For outputs up to 1; where they are larger, so is what rounding leaves between two ways of computing them.
@@ -55,7 +55,7 @@ def run(net: Network, rows: list[list[int]]) -> list[Tensor]:
     ids, real = pad(rows, net.spec.pad_id or 0, left=False, device=next(net.parameters()).device)
     if net.spec.head.kind == "classify":
         return list(class_logits(net, ids, real))
-    out = net(ids, ids, real, real) if isinstance(net, EncoderDecoder) else net(ids, real)
+    out = net(ids, ids, real, real) if isinstance(net, Seq2Seq) else net(ids, real)
     return [each[: len(row)] if each.dim() == 2 else each for each, row in zip(out, rows, strict=True)]
 
 
@@ -104,7 +104,7 @@ def against_transformers(
     references = []
     for row in rows:
         ids = torch.tensor([row], device=theirs.device)
-        writes = isinstance(net, EncoderDecoder) and net.spec.head.kind == "lm"
+        writes = isinstance(net, Seq2Seq) and net.spec.head.kind == "lm"
         out = theirs(input_ids=ids, decoder_input_ids=ids) if writes else theirs(input_ids=ids)
         references.append((out.logits if "logits" in out else out.last_hidden_state)[0])
     return Check(law, largest(references, [run(net, [row])[0] for row in rows]), tolerance)

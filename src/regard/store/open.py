@@ -199,7 +199,7 @@ def fill(net: Network, plan: Plan, opened: Opened, dtype: torch.dtype, device: s
             put(net, name, torch.zeros(shapes[name], dtype=dtype, device=device))
     share_loaded(net, opened.spec)
     for read, other in plan.twins:
-        if not torch.equal(opened.file.tensor(read), opened.file.tensor(other)):
+        if not torch.equal(opened.file.tensor(read).float(), opened.file.tensor(other).float()):
             log.warning("%s: %s is tied to %s but differs from it, and is passed over", opened.path, other, read)
     if suspicious:
         named = ", ".join(suspicious[:3])

@@ -73,13 +73,14 @@ class PackedTokenizer:
 
     def __init__(self, tokenizer: Tokenizer):
         self._json = tokenizer.raw.to_str()
-        self._rest = {"specials": tokenizer.specials, "chat_templates": tokenizer.chat_templates}
-        self._where = tokenizer.where
-        self.sha256 = hashlib.sha256(json.dumps([self._json, self._rest], sort_keys=True).encode()).hexdigest()
+        self._specials, self._templates, self._where = tokenizer.specials, tokenizer.chat_templates, tokenizer.where
+        parts = json.dumps([self._json, self._specials, self._templates], sort_keys=True)
+        self.sha256 = hashlib.sha256(parts.encode()).hexdigest()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        return Tokenizer(tokenizers.Tokenizer.from_str(self._json), **self._rest, where=self._where)
+        raw = tokenizers.Tokenizer.from_str(self._json)
+        return Tokenizer(raw, specials=self._specials, chat_templates=self._templates, where=self._where)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "tokenizer"}

@@ -9,7 +9,7 @@ SHA-256, so a half-written or damaged dataset is never mistaken for a whole one.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -141,7 +141,7 @@ class Columns:
             self.verify()
 
     def _damaged(self, what: str) -> DataError:
-        return DataError(f"{self.directory} is a damaged dataset: {what}; delete it, and it will be prepared again.")
+        return DataError(f"{self.directory} is a damaged dataset: {what}; it has to be prepared again.")
 
     def _map(self, number: int, shard: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:
         """Every column's values and ends, after a look at the sizes."""
@@ -222,15 +222,7 @@ class Stream:
         """The numbers from start to before stop; a copy only where they lie in two shards."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError((start, stop))
-        found = list(self._pieces(start, stop))
-        return found[0] if len(found) == 1 else np.concatenate(found)
-
-    def _pieces(self, start: int, stop: int) -> Iterator[Array]:
-        number = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
-        while True:
-            part, offset = self._parts[min(number, len(self._parts) - 1)], int(self._starts[number])
-            yield part[start - offset : stop - offset]
-            start = min(stop, offset + len(part))
-            if start == stop:
-                return
-            number += 1
+        first, last = np.searchsorted(self._starts, start, "right") - 1, np.searchsorted(self._starts, stop, "left")
+        inside = zip(self._parts[first:last], self._starts[first:last], strict=True)
+        found = [part[max(0, start - begin) : stop - begin] for part, begin in inside if start < stop]
+        return found[0] if len(found) == 1 else np.concatenate([self._parts[0][:0], *found])

@@ -7,7 +7,7 @@ on was ever in its training: a draw that belongs elsewhere is thrown again.
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -78,7 +78,7 @@ def draw(kind: str, seed: int, split: str, i: int, make: Callable[[Dice], T], te
             return made
 
 
-def write_lines(path: str | Path, lines: Sequence[str]) -> None:
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
     """A text file in UTF-8 with Unix line ends, whole or not at all."""
     with replace_file(Path(path)) as file:
         file.writelines(f"{line}\n".encode() for line in lines)

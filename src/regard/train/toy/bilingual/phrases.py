@@ -164,15 +164,18 @@ def qualities(dice: Dice, noun: Noun, often: float, definite: bool = False) -> l
 
 
 def some_phrase(dice: Dice, choices: Sequence[Noun], determiners: Sequence[str], often: float = 0.35) -> Phrase:
-    """A phrase about one of the nouns, with one of the determiners that suits it; `often` it has adjectives."""
+    """A phrase about one of the nouns with one of the determiners, turned into what suits a noun that is not counted.
+
+    `number` is a number alone and `numbered` one after a definite determiner; `often` there are adjectives.
+    """
     noun = dice.pick(choices)
     determiner = dice.pick(determiners)
     if not noun.counted:
-        determiner = {"a": "part", "bare": "stuff", "every": "the", "number": "the"}.get(determiner, determiner)
-        determiner = "the" if determiner in MANY_ONLY else determiner
+        determiner = {"a": "part", "bare": "stuff", "every": "the", "number": "part", "numbered": "the"}.get(determiner, determiner)
+        determiner = "part" if determiner in MANY_ONLY else determiner
     said = qualities(dice, noun, often, determiner in DEFINITE)
-    if determiner == "number":
-        return noun_phrase(noun, dice.pick(("", "", "the", "my")), said=said, count=some_count(dice))
+    if determiner in ("number", "numbered"):
+        return noun_phrase(noun, "" if determiner == "number" else dice.pick(DEFINITE), said=said, count=some_count(dice))
     many = noun.counted and (determiner in (*MANY_ONLY, "bare", "kind") or dice.chance(0.35) and determiner != "every")
     return noun_phrase(noun, determiner, many, said)
 

@@ -22,7 +22,7 @@ NOWADAYS = (("every day", "tous les jours"), ("today", "aujourd'hui"), ("in the 
 LATER = (("tomorrow", "demain"), ("tonight", "ce soir"), ("next week", "la semaine prochaine"))
 GO, COME = (verbs.make(row) for row in ("go went | aller | PA | | be", "come came | venir | PA | | be"))
 
-SUBJECT_DETERMINERS = ("the",) * 7 + POSSESSIVES + ("this", "that", "a", "every", "all", "several", "number")
+SUBJECT_DETERMINERS = ("the",) * 7 + POSSESSIVES + ("this", "that", "a", "every", "all", "several", "number", "numbered")
 KNOWN = ("the",) * 6 + POSSESSIVES + ("this", "that")  # determiners of what is spoken about
 
 
@@ -36,7 +36,7 @@ def subject(dice: Dice, kinds: str) -> Phrase:
     if who == "names":
         return phrases.two_names(dice)
     if who == "owned":
-        return owned_phrase(dice, "KA")
+        return owned_phrase(dice, "KA" if "A" in kinds else "K")
     return some_phrase(dice, nouns.of_kind(*kinds), SUBJECT_DETERMINERS, often=0.25)
 
 
@@ -52,7 +52,7 @@ def object_of(dice: Dice, verb: Verb, negated: bool) -> Phrase:
     """What it is done to: French has `de` for "a", "some" and "any" where it is not done."""
     if "all" in verb.notes and dice.chance(0.5):
         return some_phrase(dice, [n for n in nouns.of_kind(*verb.objects) if "K" not in n.kinds], ("kind",), often=0.15)
-    if dice.chance(0.1) and "K" not in verb.objects:
+    if dice.chance(0.1) and verb.base != "have":
         return owned_phrase(dice, verb.objects)
     indefinite = ("none",) if negated else ("a", "a", "bare", "number", "many", "several")
     determiners = KNOWN if "all" in verb.notes else (*KNOWN, *indefinite * 2)
@@ -170,7 +170,7 @@ def spoken_about(dice: Dice) -> tuple[Phrase, Sequence[Adjective]]:
     if kind == "institution":
         return institution(dice), (adjectives.BY_ENGLISH["important"], adjectives.BY_ENGLISH["modern"])
     noun = dice.pick(nouns.NOUNS)
-    determiners = (*KNOWN, *KNOWN, "all", "number") if noun.counted else KNOWN
+    determiners = (*KNOWN, *KNOWN, "all", "numbered") if noun.counted else KNOWN
     return some_phrase(dice, [noun], determiners, often=0.15), adjectives.said_of(noun)
 
 
@@ -219,7 +219,7 @@ def comparison(dice: Dice) -> Row:
 
 
 def whereabouts(dice: Dice) -> Row:
-    who = some_phrase(dice, nouns.of_kind(*"PATW"), (*KNOWN, "all", "number"), often=0.2)
+    who = some_phrase(dice, nouns.of_kind(*"PATW"), (*KNOWN, "all", "numbered"), often=0.2)
     negation = "not" if dice.chance(0.2) else ""
     return said_or_asked(dice, Being(who, phrases.place(dice), "past" if dice.chance(0.25) else "now", negation))
 

@@ -110,7 +110,7 @@ prepare prepared | préparer | P | FM |
 follow followed | suivre | PA | PAV |
 cross crossed | traverser | PA | Y |
 leave left | quitter | P | L |
-have had | avoir | P | AKTWV | now
+have had | avoir | P | ATWV | now
 want wanted | vouloir | P | AFMDTW | now
 give gave | donner | P | TWFM | to
 show showed | montrer | P | TWN | to

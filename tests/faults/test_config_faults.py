@@ -1,0 +1,374 @@
+"""Configurations nobody should have written: refused in a sentence that names the key, quickly and without allocating.
+
+Everything goes through `regard.load`, with the weights of a tiny model beside the bad configuration.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import regard
+from regard.errors import ConfigError, RegardError
+from regard.model.registry import family_of, spec_of
+from regard.model.transformer import build
+from regard.store import open as opening
+from regard.store.open import Pooling
+from regard.store.save import save_directory
+
+BEYOND_FLOAT = "a number that JSON can write and a float cannot hold"
+VASWANI = {
+    "model_type": "vaswani",
+    "src_vocab_size": 31,
+    "tgt_vocab_size": 43,
+    "d_model": 20,
+    "max_position_embeddings": 40,
+    **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+    **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 37 for side in ("encoder", "decoder")},
+}
+SEQ2SEQ_SIZES = ["d_model", "max_position_embeddings"] + [
+    f"{side}_{size}" for side in ("encoder", "decoder") for size in ("layers", "attention_heads", "ffn_dim")
+]
+BERT_SIZES = ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"]
+BERT_SIZES += ["max_position_embeddings"]
+LLAMA_SIZES = [*BERT_SIZES, "num_key_value_heads"]
+SIZES = {
+    "gpt2": ["n_embd", "n_layer", "n_head", "n_positions", "vocab_size", "n_inner"],
+    "bert-classify": [*BERT_SIZES],
+    "roberta-mlm": BERT_SIZES,
+    "bart": [*SEQ2SEQ_SIZES, "vocab_size"],
+    "marian": [*SEQ2SEQ_SIZES, "vocab_size", "decoder_vocab_size"],
+    "m2m_100": [*SEQ2SEQ_SIZES, "vocab_size"],
+    "llama3": [*LLAMA_SIZES, "head_dim"],
+    "mistral": [*LLAMA_SIZES, "sliding_window"],
+    "qwen2": [*LLAMA_SIZES, "sliding_window"],
+    "vaswani": [*SEQ2SEQ_SIZES, "src_vocab_size", "tgt_vocab_size"],
+}
+NO_SIZES: list[Any] = [10**9, -1, "12", "", True, 1.5, 12.0, [12], {}, 10**400, BEYOND_FLOAT]
+
+
+@pytest.fixture(scope="module")
+def original(saved: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A directory that loads."""
+    vaswani = tmp_path_factory.mktemp("vaswani")
+    spec = spec_of(VASWANI)
+    save_directory(vaswani, build(spec), spec, family_of("vaswani"), VASWANI, None, {}, Pooling())
+    return lambda name: vaswani if name == "vaswani" else saved(name)
+
+
+Original = Callable[[str], Path]
+
+
+@pytest.fixture
+def load_with(original: Original, tmp_path: Path) -> Callable[..., regard.Model]:
+    """The model with some keys of its configuration changed."""
+
+    def load(name: str, changes: dict[str, Any] | None = None, without: str = "", **more: Any) -> regard.Model:
+        return regard.load(changed(original(name), tmp_path, {**(changes or {}), **more}, without))
+
+    return load
+
+
+LoadWith = Callable[..., regard.Model]
+
+
+def changed(source: Path, directory: Path, changes: dict[str, Any], without: str = "") -> Path:
+    config = json.loads((source / "config.json").read_text()) | changes
+    config.pop(without, None)
+    text = json.dumps(config).replace(f'"{BEYOND_FLOAT}"', "1e999")
+    (directory / "config.json").write_text(text)
+    weights = directory / "model.safetensors"
+    weights.unlink(missing_ok=True)
+    weights.symlink_to(source / "model.safetensors")
+    return directory
+
+
+@contextmanager
+def cheap(seconds: float = 2.0, megabytes: int = 100) -> Iterator[None]:
+    """Fails if what happens inside takes long, or if the memory of the process peaks far above where it was."""
+    start, before = time.perf_counter(), memory("VmRSS")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+        measured = True
+    except OSError:
+        measured = False  # another system: time alone
+    yield
+    assert time.perf_counter() - start < seconds
+    if measured:
+        assert memory("VmHWM") - before < megabytes << 10
+
+
+def memory(key: str) -> int:
+    """In kilobytes, from Linux's account of this process."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(key)), 0)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_originals_load(load_with: LoadWith, name: str) -> None:
+    assert load_with(name).net is not None
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in SIZES.items() for key in keys])
+def test_no_size(load_with: LoadWith, name: str, key: str) -> None:
+    changes = {"use_sliding_window": True} if name == "qwen2" else {}
+    wrong = NO_SIZES if key == "head_dim" else [*NO_SIZES, 0]  # Llama: a head_dim of 0 is as good as none
+    for value in wrong:
+        with cheap(), pytest.raises(ConfigError, match=rf"config\.json: {key} is .*, but must be a whole number") as no:
+            load_with(name, changes, **{key: value})
+        assert len(str(no.value)) < 500
+        assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in SIZES.items() for key in keys])
+def test_a_size_that_the_weights_do_not_have(load_with: LoadWith, name: str, key: str) -> None:
+    """The largest that is believed at all, and one that is merely wrong: held against the file before anything is built."""
+    for value in (10_000_000, 1000, 6):
+        with cheap():
+            try:
+                model = load_with(name, {key: value})
+            except RegardError as refusal:
+                assert len(str(refusal)) < 500
+            else:  # not every number has weights
+                assert key in ("max_position_embeddings", "sliding_window", "num_attention_heads", "head_dim")
+                assert model(torch.tensor([[3, 4, 5]]), *([[3, 4]] if model.spec.kind == "encoder-decoder" else []))
+
+
+NUMBERS = {
+    "gpt2": ["layer_norm_epsilon", "attn_pdrop", "resid_pdrop", "embd_pdrop", "initializer_range"],
+    "bert-classify": ["layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"],
+    "bart": ["dropout", "attention_dropout", "activation_dropout", "init_std"],
+    "llama3": ["rms_norm_eps", "attention_dropout", "initializer_range"],
+    "vaswani": ["layer_norm_eps", "dropout"],
+}
+NO_NUMBERS: list[Any] = ["0.1", True, [0.1], {}, -0.1, 10**400, BEYOND_FLOAT]
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in NUMBERS.items() for key in keys])
+def test_no_number(load_with: LoadWith, name: str, key: str) -> None:
+    for value in NO_NUMBERS:
+        with cheap(), pytest.raises(ConfigError, match=rf"config\.json: {key} is .*, but must be a number from 0"):
+            load_with(name, {key: value})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_nan_and_infinity_are_not_even_json(load_with: LoadWith, value: float) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json, the model's configuration, is not valid JSON: (NaN|-?Inf)"):
+        load_with("llama3", rms_norm_eps=value)
+
+
+ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("gpt2", {"model_type": "gpt5"}, "model_type is 'gpt5', but this package knows gpt2, bert"),
+    ("gpt2", {"model_type": None}, "model_type is None"),
+    ("gpt2", {"model_type": ["gpt2"]}, r"model_type is \['gpt2'\]"),
+    ("gpt2", {"model_type": "x" * 10_000}, "model_type is 'x{80}', but"),
+    ("gpt2", {"architectures": ["GPT2ForSequenceClassification"]}, "architecture 'GPT2ForSeq.* is not implemented"),
+    ("llama3", {"architectures": ["LlamaForTokenClassification"]}, "architecture 'LlamaFor.* there are …ForCausalLM"),
+    ("bert-classify", {"architectures": ["BertForQuestionAnswering"]}, "BertForQuestionAnswering' is not implemented"),
+    ("bart", {"architectures": ["BartForQuestionAnswering"]}, "BartForQuestionAnswering' is not implemented"),
+    ("bart", {"architectures": "BartForConditionalGeneration"}, "architectures is .* must be a list of names"),
+    ("bert-classify", {"architectures": [3]}, r"architectures is \[3\], but must be a list of names"),
+    ("bert-classify", {"architectures": {"0": "BertModel"}}, "architectures is .* must be a list of names"),
+    ("gpt2", {"n_head": 5}, "A width of 24 cannot be divided among 5 heads"),
+    ("bart", {"encoder_attention_heads": 5}, "A width of 24 cannot be divided among 5 heads"),
+    ("vaswani", {"decoder_attention_heads": 3}, "A width of 20 cannot be divided among 3 heads"),
+    ("llama3", {"num_key_value_heads": 4}, "6 query heads, which do not divide into 4 key/value heads"),
+    ("llama3", {"num_key_value_heads": 12}, "6 query heads, which do not divide into 12 key/value heads"),
+    ("llama3", {"head_dim": 5}, "Rotary positions turn pairs of numbers, but the decoder's heads have d_k = 5"),
+    ("llama3", {"num_attention_heads": 9_000_000, "head_dim": 10_000}, "9,000,000 heads of 10,000 numbers"),
+    ("gpt2", {"activation_function": "mish"}, "activation_function is 'mish', but must be one of gelu, gelu_new"),
+    ("llama3", {"hidden_act": 7}, "hidden_act is 7, but must be one of"),
+    ("bert-classify", {"hidden_act": ["gelu"]}, "hidden_act is .* but must be one of"),
+    ("vaswani", {"activation_function": ""}, "activation_function is '', but must be one of"),
+    ("vaswani", {"position_style": "random"}, "position_style is 'random', but must be one of paper, fairseq"),
+    ("vaswani", {"share_all_embeddings": True}, "must be false when the two vocabularies differ"),
+    ("gpt2", {"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes', but must be true or false"),
+    ("gpt2", {"scale_attn_weights": 1}, "scale_attn_weights is 1, but must be true or false"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention is True, but must be false"),
+    ("bert-classify", {"is_decoder": True}, "is_decoder is True, but must be false"),
+    ("bert-classify", {"position_embedding_type": "relative_key"}, "must be absolute"),
+    ("bert-classify", {"type_vocab_size": -1}, "type_vocab_size is -1"),
+    ("llama3", {"rope_parameters": "fast"}, "rope_parameters must be an object"),
+    ("llama3", {"rope_parameters": [1]}, "rope_parameters must be an object"),
+    ("llama3", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type is 'yarn', but must be one of default, linear"),
+    ("llama3", {"rope_parameters": {"rope_type": None, "type": 4}}, "type is 4, but must be one of"),
+    ("llama3", {"rope_parameters": {**ROPE, "factor": 0}}, "factor is 0, but must be a number from 1e-06"),
+    ("llama3", {"rope_parameters": {**ROPE, "factor": "8"}}, "factor is '8'"),
+    ("llama3", {"rope_parameters": {**ROPE, "low_freq_factor": 4.0}}, "low_freq_factor is 4.0, but must be below"),
+    ("llama3", {"rope_parameters": {**ROPE, "rope_theta": -1}}, "rope_theta is -1"),
+    (
+        "llama3",
+        {"rope_parameters": {**ROPE, "original_max_position_embeddings": 0}},
+        "original_max_position_embeddings",
+    ),
+    ("llama3", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5, but must be 1"),
+    ("llama3", {"rope_parameters": None, "rope_theta": "big"}, "rope_theta is 'big'"),
+    ("llama3", {"rope_parameters": None, "rope_scaling": {"type": "dynamic"}}, "type is 'dynamic'"),
+    ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types is .* must be a list of 3 names"),
+    ("qwen2", {"layer_types": "sliding_attention"}, "layer_types is .* must be a list of 3 names"),
+    ("qwen2", {"use_sliding_window": "no"}, "use_sliding_window is 'no', but must be true or false"),
+    ("qwen2", {"layer_types": None, "max_window_layers": -1}, "max_window_layers is -1"),
+    ("bert-classify", {"id2label": {"0": "a", "2": "b"}}, "id2label is .* the classes 0, 1, 2, … without a gap"),
+    ("bert-classify", {"id2label": {"a": "b"}}, "id2label is"),
+    ("bert-classify", {"id2label": ["a", "b", "c"]}, "id2label is"),
+    ("bert-classify", {"id2label": {}}, "id2label is"),
+    ("bert-classify", {"id2label": 3}, "id2label is 3"),
+    ("bert-classify", {"id2label": None, "num_labels": 10**7}, "num_labels is 10000000"),
+    ("bert-classify", {"id2label": None, "num_labels": "3"}, "num_labels is '3'"),
+    ("llama3", {"eos_token_id": "2"}, "eos_token_id is '2', but must be a token id"),
+    ("llama3", {"eos_token_id": [2, None]}, r"eos_token_id is \[2, None\]"),
+    ("llama3", {"pad_token_id": 1.0}, "pad_token_id is 1.0"),
+    ("llama3", {"pad_token_id": 67}, "pad_token_id is 67, but the decoder's vocabulary ends at 66"),
+    ("roberta-mlm", {"pad_token_id": 10**9}, "max_position_embeddings is 40, but must be a whole number from"),
+    ("bart", {"decoder_start_token_id": 61}, "decoder_start_token_id is 61, but the vocabulary ends at 60"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "says"), REFUSED, ids=[f"{n}-{'-'.join(c)}-{i}" for i, (n, c, _) in enumerate(REFUSED)]
+)
+def test_refused_by_name(load_with: LoadWith, name: str, changes: dict[str, Any], says: str) -> None:
+    with cheap(), pytest.raises(ConfigError, match=says) as refusal:
+        load_with(name, changes)
+    assert len(str(refusal.value)) < 500
+
+
+def test_what_is_missing(load_with: LoadWith) -> None:
+    with pytest.raises(ConfigError, match=r"config\.json: model_type is None, but this package knows"):
+        load_with("gpt2", without="model_type")
+    with pytest.raises(ConfigError, match=r"config\.json lacks src_vocab_size, without which"):
+        load_with("vaswani", without="src_vocab_size")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is not valid JSON"),
+        ("{", "is not valid JSON"),
+        ("[]", "holds a list instead of an object"),
+        ('{"n_head": 3, "n_head": 3}', "the key 'n_head' is given twice"),
+        ('{"a": ' * 100 + "1" + "}" * 100, "nested more than 64 deep"),
+        ('{"a": ' * 100_000 + "1" + "}" * 100_000, "nested more than 64 deep"),
+        ('{"a": ' + "1" * 5000 + "}", "is not valid JSON"),
+        ("\udcff", "is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_configuration(original: Original, tmp_path: Path, text: str, says: str) -> None:
+    changed(original("gpt2"), tmp_path, {})
+    (tmp_path / "config.json").write_bytes(text.encode(errors="surrogateescape"))
+    with cheap(), pytest.raises(ConfigError, match=says):
+        regard.load(tmp_path)
+
+
+def test_memory_is_estimated_before_anything_is_read(load_with: LoadWith, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = sum(p.numel() for p in load_with("gpt2").net.parameters())
+    monkeypatch.setattr(opening, "fill", lambda *_: pytest.fail("weights were read"))
+    monkeypatch.setattr(opening, "available_memory", lambda: 4 * n - 1)
+    with pytest.raises(ConfigError, match=r"the model needs 0\.0 GB of memory, but 0\.0 GB are free; use a smaller"):
+        load_with("gpt2")
+
+
+def test_half_the_precision_needs_half_the_memory(original: Original, monkeypatch: pytest.MonkeyPatch) -> None:
+    n = sum(p.numel() for p in regard.load(original("gpt2")).net.parameters())
+    monkeypatch.setattr(opening, "available_memory", lambda: 4 * n - 1)
+    assert regard.load(original("gpt2"), dtype="bfloat16").net is not None
+    monkeypatch.setattr(opening, "available_memory", lambda: None)  # a system that does not tell
+    assert regard.load(original("gpt2")).net is not None
+
+
+def test_a_model_larger_than_the_machine(tmp_path: Path) -> None:
+    """A file of 12 TB, all of it a hole, that agrees with its configuration in every shape."""
+    d, n_vocab = 1_000_000, 3_000_000
+    spec = {"model_type": "gpt2", "n_embd": d, "n_head": 1, "n_layer": 1, "n_inner": 1, "n_positions": 1}
+    with torch.device("meta"):
+        net = build(spec_of(spec | {"vocab_size": n_vocab}))
+    from regard.store.save import planned
+
+    header, at = {}, 0
+    described = spec_of(spec | {"vocab_size": n_vocab})
+    for plan in planned(family_of("gpt2").table(spec, described), net, described, lambda *_: "F32"):
+        size = 4 * torch.Size(plan.shape).numel()
+        header[plan.name] = {"dtype": "F32", "shape": plan.shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text)
+    try:
+        with path.open("r+b") as file:
+            file.truncate(8 + len(text) + at)
+    except OSError:
+        pytest.skip("this disk has no room for a file of 16 TB, even if it is empty")
+    (tmp_path / "config.json").write_text(json.dumps(spec | {"vocab_size": n_vocab}))
+    with cheap(), pytest.raises(RegardError, match="the model needs .* GB of memory|library refuses"):
+        regard.load(tmp_path)
+
+
+# ── anything at all ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+HOSTILE = st.one_of(
+    st.sampled_from(
+        [None, True, False, 0, 1, 2, 3, -1, 10**6, 10**7, 10**9, 2**63, 10**400, 0.0, 0.5, 1e300, BEYOND_FLOAT]
+    ),
+    st.sampled_from(["", "gelu", "default", "linear", "gpt2", "\ud800", "x" * 1000, [], {}, [0], [None], {"0": 1}]),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.recursive(st.none() | st.integers(-2, 100) | st.text(max_size=3), st.lists, max_leaves=4),
+    st.dictionaries(
+        st.sampled_from(["rope_type", "factor", "rope_theta", "0", "1"]), st.integers(-1, 9) | st.text(max_size=3)
+    ),
+)
+KEYS = [
+    "rope_scaling",
+    "rope_theta",
+    "layer_types",
+    "num_labels",
+    "id2label",
+    "architectures",
+    "model_type",
+    "num_beams",
+]
+KEYS += [
+    "eos_token_id",
+    "bos_token_id",
+    "pad_token_id",
+    "decoder_start_token_id",
+    "forced_bos_token_id",
+    "bad_words_ids",
+]
+
+
+def use(model: regard.Model) -> None:
+    """What a person does first: look at it, ask how it generates, run it."""
+    repr(model)
+    ids = torch.tensor([[3, 4, 5]])
+    target = [torch.tensor([[3, 4]])] if model.spec.kind == "encoder-decoder" else []
+    model(ids, *target)
+    model([[3, 4, 5], [3]], *([[[3, 4], [3]]] if target else []))
+    if model.spec.head.kind == "lm":
+        model.answers([3, 4, 5], max_new_tokens=2)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+@pytest.mark.parametrize("name", SIZES)
+def test_anything_loads_or_is_refused(original: Original, tmp_path: Path, name: str, data: st.DataObject) -> None:
+    source = original(name)
+    keys = [*json.loads((source / "config.json").read_text()), *KEYS]
+    changes = data.draw(st.dictionaries(st.sampled_from(keys), HOSTILE, min_size=1, max_size=3))
+    with cheap(seconds=5):
+        try:
+            use(regard.load(changed(source, tmp_path, changes)))
+        except RegardError as refusal:
+            assert len(str(refusal)) < 1000 + len(str(tmp_path))  # noqa: PT017
