@@ -63,7 +63,7 @@ def run() -> None:
         fail(str(problem))
     except BrokenPipeError:  # the reader has gone, as in `regard … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(1)
     except OSError as problem:
         fail(f"{problem.filename or 'A file'} cannot be used: {problem.strerror or problem}.")
     except MemoryError:

@@ -6,7 +6,10 @@ cursor, randomness is seeded per step. So a run that is killed and resumed is, b
 
 import json
 import math
+import resource
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,7 +25,8 @@ from regard.model.transformer import Network
 from regard.train import checkpoint
 from regard.train.checkpoint import Progress
 from regard.train.optimise import adamw, schedule
-from regard.train.parallel import Parallel
+from regard.train.parallel import Parallel, whole
+from regard.train.probe import Probes
 from regard.train.settings import TrainSettings
 from regard.train.task.base import Batch, Task
 
@@ -59,8 +63,9 @@ class Stepped:
 
     loss: float
     tokens: int
-    grad_norm: float
     learning_rate: float
+    grad_norm: float
+    layer_norms: dict[str, float]
 
 
 class Trainer:
@@ -74,9 +79,11 @@ class Trainer:
         write_model: Callable[[Path], None],
         tell: Tell = lambda event: None,
         together: Parallel = Parallel(),
+        probes: Probes | None = None,
     ) -> None:
         self.settings, self.task, self.net, self.feed = settings, task, net, feed
         self.total, self.write_model, self.tell, self.together = total_steps, write_model, tell, together
+        self.probes = probes if together.first else None
         self.run, self.progress, self.stopping = settings.run, Progress(), False
         net.train()
         net.requires_grad_(True)
@@ -98,15 +105,11 @@ class Trainer:
                 tokens += stepped.tokens
                 if p.step % s.log_steps == 0 or p.step == self.total:
                     rate = tokens / max(1e-9, time.monotonic() - since)
-                    self.log(
-                        {
-                            "loss": stepped.loss,
-                            "lr": stepped.learning_rate,
-                            "grad_norm": stepped.grad_norm,
-                            "rate": rate,
-                        }
-                    )
+                    facts = {"loss": stepped.loss, "lr": stepped.learning_rate, "grad_norm": stepped.grad_norm}
+                    self.log({**facts, "layer_norms": stepped.layer_norms, "rate": rate, "memory": peak_memory()})
                     since, tokens = time.monotonic(), 0
+                if self.probes and (p.step % s.probe_steps == 0 or p.step == self.total):
+                    self.log({"entropy": self.probes.look(self.net, p.step)})
                 if p.step % every_eval == 0 or p.step == self.total:
                     self.evaluate()
                     since = time.monotonic()
@@ -130,7 +133,7 @@ class Trainer:
                 ).backward()  # ranks are averaged, so each counts `world`
             plain += float(reported)
         loss = self.together.sum(plain)[0] / max(1.0, count)
-        norm = float(nn.utils.clip_grad_norm_(self.net.parameters(), s.clip, foreach=True))
+        norm, by_layer = clip_gradients(self.net, s.clip)
         if not math.isfinite(loss) or not math.isfinite(norm):
             raise TrainingError(self.what_is_not_a_number(loss))
         rate = s.learning_rate * self.factor(p.step)
@@ -140,7 +143,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         p.step, p.tokens, p.cursor = p.step + 1, p.tokens + int(tokens), dict(self.feed.cursor)
         self.tell({"kind": "step", "step": p.step, "total": self.total, "loss": loss, "tokens": int(tokens)})
-        return Stepped(loss, int(tokens), norm, rate)
+        return Stepped(loss, int(tokens), rate, norm, by_layer)
 
     def last_part_shares(self, last: bool) -> Any:
         """Under DDP gradients are exchanged once a step, with its last part."""
@@ -207,6 +210,33 @@ def blocks_of(net: Network) -> list[nn.Module]:
     return [m for m in net.modules() if isinstance(m, PreNorm | PostNorm | CrossPreNorm | CrossPostNorm)]
 
 
+def clip_gradients(net: Network, limit: float) -> tuple[float, dict[str, float]]:
+    """Scale all gradients so that their norm is at most `limit`; the norm before, and its share per layer."""
+    named = [(name, p.grad) for name, p in net.named_parameters() if p.grad is not None]
+    norms = torch._foreach_norm([g for _, g in named])
+    squares = [float(whole(n)) ** 2 for n in norms]
+    by_layer: dict[str, float] = {}
+    for (name, _), square in zip(named, squares, strict=True):
+        layer = layer_of(name)
+        by_layer[layer] = by_layer.get(layer, 0.0) + square
+    total = math.sqrt(sum(squares))
+    if total > limit and math.isfinite(total):
+        torch._foreach_mul_([g for _, g in named], limit / total)
+    return total, {layer: round(math.sqrt(square), 6) for layer, square in by_layer.items()}
+
+
+def layer_of(name: str) -> str:
+    """The block a parameter belongs to ("decoder.3"), or the part outside of blocks ("embed")."""
+    parts = name.split(".")
+    return ".".join(parts[:2]) if len(parts) > 2 and parts[1].isdigit() else parts[0]
+
+
+def peak_memory() -> int:
+    """The most memory this process has held so far, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak // (1024 if sys.platform == "linux" else 1024 * 1024)
+
+
 def step_seed(seed: int, step: int, rank: int) -> int:
     """A seed of its own for every step and process."""
     return (seed * 1_000_003 + step) * 8191 + rank & 0x7FFF_FFFF_FFFF_FFFF
@@ -223,10 +253,8 @@ def finishing_on_signal(trainer: Trainer) -> Iterator[None]:
         trainer.tell({"kind": "said", "text": "Stopping after this step; a checkpoint will be written."})
 
     before: Sequence[Any] = []
-    try:
+    if threading.current_thread() is threading.main_thread():  # elsewhere signals cannot be caught
         before = [(n, signal.signal(n, ask)) for n in (signal.SIGTERM, signal.SIGINT)]
-    except ValueError:  # not the main thread: whoever runs us there ends us in their own way
-        pass
     try:
         yield
     finally:

@@ -26,7 +26,7 @@ def adamw(net: nn.Module, lr: float, weight_decay: float, betas: tuple[float, fl
 
 
 def schedule(kind: str, warmup: int, total: int, floor: float = 0.1) -> Schedule:
-    """Linear warm-up, then as `kind` says. The peak is 1; cosine and linear end at `floor`, Noam and constant do not end."""
+    """Linear warm-up, then as `kind` says. The peak is 1; cosine and linear end at `floor`, others do not end."""
 
     def rising(step: int) -> float:
         return (step + 1) / max(1, warmup)

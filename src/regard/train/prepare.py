@@ -63,7 +63,8 @@ def prepare(
                         writer.write(part.values, part.lengths)
                         tally.skipped += part.skipped
                         progress(part.bytes_read, total)
-                _put_in_place(stage, directory, _manifest(depends, tally, writer))
+                    manifest = _manifest(depends, tally, writer)
+                _put_in_place(stage, directory, manifest)
         return Columns(directory)
 
 

@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -132,7 +132,7 @@ def _narrowed(lists: list[Sequence[int]], name: str, dtype: str) -> NDArray[Any]
     return values.astype(np.dtype(dtype).newbyteorder("<"))
 
 
-def encode_all(recipe: Recipe, chunks: Iterable[Chunk], workers: int) -> Iterator[Encoded]:
+def encode_all(recipe: Recipe, chunks: Iterable[Chunk], workers: int) -> Generator[Encoded, None, None]:
     """Every chunk encoded, in order. With several workers only a few chunks at a time are anywhere in memory."""
     if workers <= 1:
         for chunk in chunks:

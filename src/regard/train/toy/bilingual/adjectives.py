@@ -13,6 +13,7 @@ of nouns.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 from regard.train.toy.bilingual import french
 from regard.train.toy.bilingual.nouns import Noun
@@ -94,7 +95,6 @@ white blanc/blanche post 5 TWVLUA
 black noir post 5 TWVUA
 grey gris post 5 TWVUA
 yellow jaune post 5 TWVUF
-brown brun post 5 TWUA
 round rond post 4 TU
 open ouvert post 4 O
 closed fermé post 4 O
@@ -115,18 +115,12 @@ sad:sadder triste post 1 PX
 tired fatigué post 1 PA
 ill malade post 4 PA
 strong:stronger fort post 1 PA
-weak:weaker faible post 1 PA
 intelligent intelligent post 1 PA
 kind:kinder gentil/gentille post 1 P
-polite poli post 1 P
 famous célèbre post 1 PL
 brave:braver courageux post 1 PA
 lazy:lazier paresseux post 1 PA
 nervous nerveux post 1 PA
-serious sérieux post 1 PX
-curious curieux post 1 PA
-calm:calmer calme post 1 PA
-careful prudent post 1 P
 funny:funnier drôle post 1 PX
 strange étrange post 1 PATXL
 interesting intéressant post 1 XL
@@ -136,13 +130,10 @@ easy:easier facile post 1 X
 important important post 1 XPI
 dangerous dangereux post 1 AXVN
 useful utile post 1 TX
-quiet:quieter tranquille post 1 L
 hot:hotter chaud post 1 DM
 cold:colder froid post 1 DMF
 fresh frais/fraîche post 4 FM
-sweet:sweeter sucré post 1 FD
 soft:softer doux/douce post 1 W
-hard:harder dur post 1 M
 modern moderne post 1 LUVI
 French français post 6 PFMDWVLTXI
 English anglais post 6 PFMDWVLTXI
@@ -152,7 +143,6 @@ Italian italien post 6 PFMDWVLTXI
 European européen post 6 PLXI
 American américain post 6 PVLXI
 African africain post 6 PALXI
-Canadian canadien post 6 PFLXI
 Russian russe post 6 PVLXI
 international international attr 6 I
 national national attr 6 I
@@ -164,26 +154,35 @@ monetary monétaire attr 8 I
 central central attr 8 I
 common commun attr 8 I
 public public/publique attr 8 I
-military militaire attr 8 I
 medical médical attr 8 I
 scientific scientifique attr 8 I
 cultural culturel attr 8 I
 financial financier attr 8 I
 social social attr 8 I
-agricultural agricole attr 8 I
 """
 
 ADJECTIVES = tuple(_adjective(row) for row in TABLE.strip().splitlines())
 BY_ENGLISH = {adjective.en: adjective for adjective in ADJECTIVES}
 ORIGINS = tuple(a for a in ADJECTIVES if a.rank == 6)
 DOMAINS = tuple(a for a in ADJECTIVES if a.rank == 8)
+OPPOSITES = frozenset(
+    frozenset(pair.split())
+    for pair in ("clean dirty", "heavy light", "rich poor", "happy sad", "hot cold", "good bad", "difficult easy")
+) | {frozenset(("interesting", "boring"))}
 
 
+@cache
 def beside(noun: Noun) -> tuple[Adjective, ...]:
     """The adjectives that can stand beside a noun, ordinals aside."""
     return tuple(a for a in ADJECTIVES if a.fits(noun) and a.place in ("pre", "post", "attr"))
 
 
+@cache
 def said_of(noun: Noun) -> tuple[Adjective, ...]:
     """The adjectives that "the noun is …" can end with."""
     return tuple(a for a in ADJECTIVES if a.fits(noun) and a.place in ("pre", "post", "pred"))
+
+
+def compatible(one: Adjective, other: Adjective) -> bool:
+    """Whether both can be true of one thing: not two colours, not hot and cold."""
+    return one.rank != other.rank or (one.rank == 1 and frozenset((one.en, other.en)) not in OPPOSITES)

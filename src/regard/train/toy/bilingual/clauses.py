@@ -64,7 +64,9 @@ class Clause:
             return BE["now"][form], f"going to {verb.base}"
         if self.tense == "past":
             return ("did", verb.base) if helped else ("", verb.past)
-        base, third = (verb.base, verb.third) if self.tense == "now" else (f"want to {verb.base}", f"wants to {verb.base}")
+        base, third = (
+            (verb.base, verb.third) if self.tense == "now" else (f"want to {verb.base}", f"wants to {verb.base}")
+        )
         does, does_it = ("does", third) if form == 1 else ("do", base)
         return (does, base) if helped else ("", does_it)
 

@@ -7,7 +7,7 @@ object named before it (`la maison que Paul a achetée`, `il l'a mangée`).
 from regard.train.toy.bilingual import adjectives, nouns, phrases, verbs
 from regard.train.toy.bilingual.clauses import Being, Clause
 from regard.train.toy.bilingual.phrases import POSSESSIVES, Phrase, some_phrase
-from regard.train.toy.bilingual.sentences import KNOWN, Row, agreed, joined, object_of, subject, tense_of
+from regard.train.toy.bilingual.sentences import KNOWN, POINTING, Row, agreed, joined, object_of, subject, tense_of
 from regard.train.toy.draw import Dice
 
 LINKS = (("but", "mais"), ("and", "et"))
@@ -19,6 +19,8 @@ def contrast(dice: Dice) -> Row:
     noun = dice.pick([n for n in nouns.NOUNS if "I" not in n.kinds])
     who = some_phrase(dice, [noun], KNOWN, often=0.1)
     one, other = dice.two(adjectives.said_of(noun))
+    while not adjectives.compatible(one, other):
+        one, other = dice.two(adjectives.said_of(noun))
     tense = "past" if dice.chance(0.3) else "now"
     first = Being(who, agreed(dice, who, one), tense).say()
     second = Being(who.pronoun(), agreed(dice, who, other), tense).say()
@@ -87,5 +89,4 @@ def relative(dice: Dice) -> Row:
 def pointing_at(dice: Dice) -> Row:
     """ "This is the book that Anna wrote." """
     what = with_object_clause(dice)
-    en, fr = ("these are", "ce sont") if what.plural else ("this is", "c'est")
-    return (*joined((en, fr), (what.en, what.fr)), ".")
+    return (*joined(POINTING[what.plural, False], (what.en, what.fr)), ".")

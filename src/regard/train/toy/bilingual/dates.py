@@ -62,12 +62,10 @@ class Date:
 
     @property
     def en(self) -> str:
-        month, year = MONTHS[self.month][0], f" {self.year}" if self.year else ""
-        if self.american:
-            date = f"{month} {self.day}{',' if year else ''}{year}"
-        else:
-            date = f"{self.day} {month}{year}"
-        return date if self.weekday is None else f"{WEEKDAYS[self.weekday][0]}, {date}"
+        month, comma = MONTHS[self.month][0], "," if self.american and self.year else ""
+        day = f"{month} {self.day}" if self.american else f"{self.day} {month}"
+        weekday = "" if self.weekday is None else f"{WEEKDAYS[self.weekday][0]}, "
+        return f"{weekday}{day}{comma}" + (f" {self.year}" if self.year else "")
 
     @property
     def fr(self) -> str:

@@ -87,6 +87,7 @@ def noun_phrase(
 ) -> Phrase:
     """`said` are its adjectives in any order; `count` is a number in words, alone or after a definite determiner."""
     many = many or count > 1
+    any_of_it = determiner == "none" and not noun.counted
     said = sorted(said, key=lambda adjective: adjective.rank)
     en_words = [*[a.en for a in said], noun.en_plural if many else noun.en]
     before = _french_before(noun, many, [a for a in said if a.precedes])
@@ -94,7 +95,7 @@ def noun_phrase(
     if count:
         en_words.insert(0, numbers.english(count))
         before.insert(0, numbers.french(count, feminine=noun.gender == "f"))
-    en = _english_determiner(determiner, many or not noun.counted and determiner == "none", en_words[0])
+    en = _english_determiner(determiner, many or any_of_it, en_words[0])
     fr = _french_determiner(determiner, noun.gender, many, before[0], elsewhere=len(before) > 1 and not count)
     return Phrase(" ".join([*en, *en_words]), " ".join([*fr, *before, *after]), noun.gender, many, kinds=noun.kinds)
 
@@ -171,12 +172,20 @@ def some_phrase(dice: Dice, choices: Sequence[Noun], determiners: Sequence[str],
     noun = dice.pick(choices)
     determiner = dice.pick(determiners)
     if not noun.counted:
-        determiner = {"a": "part", "bare": "stuff", "every": "the", "number": "part", "numbered": "the"}.get(determiner, determiner)
+        determiner = {"a": "part", "bare": "stuff", "every": "the", "number": "part", "numbered": "the"}.get(
+            determiner, determiner
+        )
         determiner = "part" if determiner in MANY_ONLY else determiner
+    if "K" in noun.kinds and determiner in ("this", "that", "every"):
+        determiner = dice.pick(POSSESSIVES)
     said = qualities(dice, noun, often, determiner in DEFINITE)
     if determiner in ("number", "numbered"):
-        return noun_phrase(noun, "" if determiner == "number" else dice.pick(DEFINITE), said=said, count=some_count(dice))
-    many = noun.counted and (determiner in (*MANY_ONLY, "bare", "kind") or dice.chance(0.35) and determiner != "every")
+        return noun_phrase(
+            noun, "" if determiner == "number" else dice.pick(DEFINITE), said=said, count=some_count(dice)
+        )
+    many = noun.counted and (
+        determiner in (*MANY_ONLY, "bare", "kind") or (dice.chance(0.35) and determiner != "every")
+    )
     return noun_phrase(noun, determiner, many, said)
 
 
@@ -216,7 +225,7 @@ def destination(dice: Dice) -> tuple[str, str]:
     if dice.chance(0.25):
         country = dice.pick(nouns.COUNTRIES)
         return f"to {country.en}", country.inside
-    where = some_phrase(dice, nouns.of_kind("L"), ("the", "the", "the", "this", "our"), often=0.2)
+    where = some_phrase(dice, nouns.of_kind("C"), ("the", "the", "the", "this", "our"), often=0.2)
     return f"to {where.en}", f"à {where.fr}"
 
 
@@ -228,5 +237,5 @@ def origin(dice: Dice) -> tuple[str, str]:
     if dice.chance(0.5):
         country = dice.pick(nouns.COUNTRIES)
         return f"from {country.en}", country.outside
-    where = some_phrase(dice, nouns.of_kind("L"), ("the", "the", "this"), often=0.2)
+    where = some_phrase(dice, nouns.of_kind("C"), ("the", "the", "this"), often=0.2)
     return f"from {where.en}", f"de {where.fr}"

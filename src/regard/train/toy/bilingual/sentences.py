@@ -22,12 +22,14 @@ NOWADAYS = (("every day", "tous les jours"), ("today", "aujourd'hui"), ("in the 
 LATER = (("tomorrow", "demain"), ("tonight", "ce soir"), ("next week", "la semaine prochaine"))
 GO, COME = (verbs.make(row) for row in ("go went | aller | PA | | be", "come came | venir | PA | | be"))
 
-SUBJECT_DETERMINERS = ("the",) * 7 + POSSESSIVES + ("this", "that", "a", "every", "all", "several", "number", "numbered")
+SUBJECT_DETERMINERS = (
+    ("the",) * 7 + POSSESSIVES + ("this", "that", "a", "every", "all", "several", "number", "numbered")
+)
 KNOWN = ("the",) * 6 + POSSESSIVES + ("this", "that")  # determiners of what is spoken about
 
 
-def subject(dice: Dice, kinds: str) -> Phrase:
-    """Who does something: a pronoun, a name, two names, or a phrase about something of the kinds."""
+def subject(dice: Dice, kinds: str, negation: str = "") -> Phrase:
+    """Who does something, or does not: a pronoun, a name, two names, or a phrase about something of the kinds."""
     who = dice.weigh((("pronoun", 30), ("name", 18), ("names", 4), ("owned", 6), ("phrase", 42)))
     if who == "pronoun":
         return dice.pick(PRONOUNS)
@@ -37,7 +39,7 @@ def subject(dice: Dice, kinds: str) -> Phrase:
         return phrases.two_names(dice)
     if who == "owned":
         return owned_phrase(dice, "KA" if "A" in kinds else "K")
-    return some_phrase(dice, nouns.of_kind(*kinds), SUBJECT_DETERMINERS, often=0.25)
+    return some_phrase(dice, nouns.of_kind(*kinds), KNOWN if negation else SUBJECT_DETERMINERS, often=0.25)
 
 
 def owned_phrase(dice: Dice, kinds: str) -> Phrase:
@@ -75,8 +77,9 @@ def negation_of(dice: Dice, tense: str) -> str:
     return "never" if tense in ("now", "past") and dice.chance(0.3) else "not"
 
 
-def time_of(dice: Dice, tense: str) -> tuple[str, str]:
-    if not dice.chance(0.2) or tense == "ongoing":
+def time_of(dice: Dice, tense: str, verb: Verb) -> tuple[str, str]:
+    lasting = tense == "now" and verb.notes & {"now", "state"}  # not "he likes it today"
+    if lasting or tense == "ongoing" or not dice.chance(0.2):
         return "", ""
     if tense == "past":
         return dates.moment(dice)
@@ -105,8 +108,9 @@ def action(dice: Dice) -> Row:
     tense = tense_of(dice, verb)
     negation = negation_of(dice, tense)
     what = object_of(dice, verb, bool(negation))
-    time = time_of(dice, tense)
-    clause = clause_of(dice, verb, joined((what.en, what.fr), time), negation, tense, subject(dice, verb.subjects))
+    time = time_of(dice, tense, verb)
+    who = subject(dice, verb.subjects, negation)
+    clause = clause_of(dice, verb, joined((what.en, what.fr), time), negation, tense, who)
     return said_or_asked(dice, clause)
 
 
@@ -114,8 +118,9 @@ def action_on_pronoun(dice: Dice) -> Row:
     """The object is him, her or them, which French puts before the verb."""
     verb = dice.pick([v for v in verbs.TRANSITIVE if "P" in v.objects])
     tense = tense_of(dice, verb)
-    who, whom = subject(dice, verb.subjects), dice.pick((phrases.HIM, phrases.HER, phrases.THEM))
-    clause = Clause(who, verb, tense, negation_of(dice, tense), rest=time_of(dice, tense), pronoun=whom)
+    negation = negation_of(dice, tense)
+    who, whom = subject(dice, verb.subjects, negation), dice.pick((phrases.HIM, phrases.HER, phrases.THEM))
+    clause = Clause(who, verb, tense, negation, rest=time_of(dice, tense, verb), pronoun=whom)
     return said_or_asked(dice, clause)
 
 
@@ -123,20 +128,21 @@ def happening(dice: Dice) -> Row:
     """Somebody does something somewhere."""
     verb = dice.pick(verbs.INTRANSITIVE)
     tense = tense_of(dice, verb)
-    where = phrases.place(dice) if "place" in verb.notes or dice.chance(0.5) else ("", "")
-    rest = joined(where, time_of(dice, tense))
-    return said_or_asked(
-        dice, clause_of(dice, verb, rest, negation_of(dice, tense), tense, subject(dice, verb.subjects))
-    )
+    somewhere = "place" in verb.notes or ("away" not in verb.notes and dice.chance(0.5))
+    where = phrases.place(dice) if somewhere else ("", "")
+    return going_on(dice, verb, tense, where)
+
+
+def going_on(dice: Dice, verb: Verb, tense: str, where: tuple[str, str]) -> Row:
+    negation = negation_of(dice, tense)
+    who = subject(dice, verb.subjects, negation)
+    return said_or_asked(dice, clause_of(dice, verb, joined(where, time_of(dice, tense, verb)), negation, tense, who))
 
 
 def motion(dice: Dice) -> Row:
     verb, whither = dice.pick(((GO, phrases.destination), (COME, phrases.origin)))
     tense = tense_of(dice, verb)
-    rest = joined(whither(dice), time_of(dice, tense))
-    return said_or_asked(
-        dice, clause_of(dice, verb, rest, negation_of(dice, tense), tense, subject(dice, verb.subjects))
-    )
+    return going_on(dice, verb, tense, whither(dice))
 
 
 def giving(dice: Dice) -> Row:
@@ -147,7 +153,7 @@ def giving(dice: Dice) -> Row:
     what = some_phrase(dice, nouns.of_kind(*verb.objects), (*KNOWN, *["none" if negation else "a"] * 8))
     whom = phrases.name(dice) if dice.chance(0.3) else some_phrase(dice, nouns.of_kind("P"), (*KNOWN, "a"), often=0.15)
     rest = joined((what.en, what.fr), (f"to {whom.en}", f"à {whom.fr}"))
-    return said_or_asked(dice, clause_of(dice, verb, rest, negation, tense, subject(dice, "P")))
+    return said_or_asked(dice, clause_of(dice, verb, rest, negation, tense, subject(dice, "P", negation)))
 
 
 def quality(dice: Dice) -> Row:
@@ -237,16 +243,18 @@ def existence(dice: Dice) -> Row:
     return (*joined(there, (what.en, what.fr), where), ".")
 
 
+POINTING = {  # by number and whether it is denied
+    (False, False): ("this is", "c'est"),
+    (False, True): ("this is not", "ce ne est pas"),
+    (True, False): ("these are", "ce sont"),
+    (True, True): ("these are not", "ce ne sont pas"),
+}
+
+
 def pointing(dice: Dice) -> Row:
     """This is something, these are some."""
     what = some_phrase(dice, nouns.of_kind(*"PATWVLX"), (*POSSESSIVES, "the", "a", "a", "a"), often=0.6)
-    negated = dice.chance(0.25)
-    en = f"{'these are' if what.plural else 'this is'}{' not' if negated else ''} {what.en}"
-    if what.plural:
-        fr = "ce ne sont pas" if negated else "ce sont"
-    else:
-        fr = "ce ne est pas" if negated else "c'est"
-    return en, f"{fr} {what.fr}", "."
+    return (*joined(POINTING[what.plural, dice.chance(0.25)], (what.en, what.fr)), ".")
 
 
 def question(dice: Dice) -> Row:

@@ -4,7 +4,8 @@ A row of the table is `english | french | subjects | objects | notes`. English i
 where it doubles a letter, and after a plus the particle that goes with it ("look looked +for"). Subjects and objects are
 the kinds of `nouns`; no objects, no object. Notes: `now` only in the present ("he knows"), `state` no -ing form, `all`
 an object without article means all of its kind ("he likes cats", `il aime les chats`), `to` something is given to
-somebody, `be` the past is made with `être`, `place` it is done somewhere.
+somebody, `be` the past is made with `être`, `place` it is
+done somewhere, `away` nowhere in particular.
 """
 
 from dataclasses import dataclass
@@ -45,13 +46,11 @@ pouvoir peux peut pouvons pouvez peuvent pu
 devoir dois doit devons devez doivent dû
 vouloir veux veut voulons voulez veulent voulu
 acheter achète achète achetons achetez achètent acheté
-préférer préfère préfère préférons préférez préfèrent préféré
 envoyer envoie envoie envoyons envoyez envoient envoyé
 boire bois boit buvons buvez boivent bu
 voir vois voit voyons voyez voient vu
 prendre prends prend prenons prenez prennent pris
 comprendre comprends comprend comprenons comprenez comprennent compris
-apprendre apprends apprend apprenons apprenez apprennent appris
 ouvrir ouvre ouvre ouvrons ouvrez ouvrent ouvert
 écrire écris écrit écrivons écrivez écrivent écrit
 connaître connais connaît connaissons connaissez connaissent connu
@@ -89,24 +88,15 @@ know knew | connaître | P | PL | now
 like liked | aimer | P | AFMDXLP | state all
 love loved | aimer | P | AFMDXLP | state all
 hate hated | détester | P | AFMDX | state all
-prefer preferred | préférer | P | FMDWX | now all
 visit visited | visiter | P | L |
 help helped | aider | P | P |
-invite invited | inviter | P | P |
-listen listened +to | écouter | P | P |
 hear heard | entendre | PA | PA | state
 wait waited +for | attendre | P | PV |
 look looked +for | chercher | PA | PATW |
 forget forgot forgetting | oublier | P | TWJ |
 choose chose | choisir | P | TWFJ |
 finish finished | finir | P | R |
-draw drew | dessiner | P | ANP |
 build built | construire | P | Q |
-repair repaired | réparer | P | VB |
-hide hid | cacher | P | TW |
-use used | utiliser | P | T |
-learn learned | apprendre | P | J |
-prepare prepared | préparer | P | FM |
 follow followed | suivre | PA | PAV |
 cross crossed | traverser | PA | Y |
 leave left | quitter | P | L |
@@ -127,11 +117,11 @@ cry cried | pleurer | P | |
 sing sang | chanter | P | |
 play played | jouer | PA | |
 live lived | habiter | P | | place
-arrive arrived | arriver | PAV | | be
-leave left | partir | PAV | | be
+arrive arrived | arriver | PAV | | be away
+leave left | partir | PAV | | be away
 stay stayed | rester | PA | | be place
 fall fell | tomber | PA | | be
-come came +back | revenir | PA | | be
+come came +back | revenir | PA | | be away
 """
 
 

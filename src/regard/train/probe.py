@@ -1,0 +1,90 @@
+"""Sentences looked at again and again while a model learns: what each head attends to, as frames that can be replayed.
+
+A frame is `frames/step-000100.safetensors`: for every probe, all layers' attention weights in 16 bits. `frames/probes.json`
+has the sentences and their tokens. The entropy of each head (how widely it looks) goes into the metrics.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from regard.model.transformer import Network, Seq2Seq
+from regard.nn.see import watching
+from regard.store.atomic import staging
+from regard.store.named import Planned
+from regard.store.safetensors import write_file
+from regard.text.tokenizer import Tokenizer
+
+LONGEST = 64  # tokens
+
+
+class Probes:
+    def __init__(self, run: Path, sentences: Sequence[str], tokenizer: Tokenizer) -> None:
+        self.folder = run / "frames"
+        self.pairs = [[tokenizer.encode(part)[:LONGEST] for part in text.split("\t")] for text in sentences]
+        if sentences:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            told = [
+                {"text": text, "tokens": [tokenizer.pieces(ids) for ids in pair]}
+                for text, pair in zip(sentences, self.pairs, strict=True)
+            ]
+            (self.folder / "probes.json").write_text(json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+
+    def __bool__(self) -> bool:
+        return bool(self.pairs)
+
+    def look(self, net: Network, step: int) -> dict[str, list[float]]:
+        """Write the frame of this step; layer → entropy of each of its heads, in bits, over all probes."""
+        frame: dict[str, Tensor] = {}
+        for i, pair in enumerate(self.pairs):
+            for name, A in attention_of(net, pair).items():
+                frame[f"{i}.{name}"] = A
+        with staging(self.folder) as stage:
+            file = stage / f"step-{step:06d}.safetensors"
+            write_file(file, [planned(name, A) for name, A in frame.items()], {"step": str(step)})
+            file.replace(self.folder / file.name)
+        sites = dict.fromkeys(name.partition(".")[2] for name in frame)
+        return {
+            site.removesuffix(".weights"): mean_entropy(
+                [A for name, A in frame.items() if name.partition(".")[2] == site]
+            )
+            for site in sites
+        }
+
+
+@torch.no_grad()
+def attention_of(net: Network, pair: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    """Every layer's attention weights, (h, N, T), for a text (or a source and a target)."""
+    seen: dict[str, Tensor] = {}
+
+    def keep(name: str, x: Tensor) -> Tensor:
+        if name.endswith(".weights"):
+            seen[name] = x[0]
+        return x
+
+    training = net.training
+    net.eval()
+    try:
+        with watching(keep):
+            ids = [torch.tensor([list(each)]) for each in pair]
+            if isinstance(net, Seq2Seq):
+                start = torch.tensor([[net.spec.start_id or 0]])
+                net(ids[0], torch.cat([start, ids[-1][:, :-1]], 1))
+            else:
+                net(ids[0])
+    finally:
+        net.train(training)
+    return seen
+
+
+def mean_entropy(weights: Sequence[Tensor]) -> list[float]:
+    """Of each head: -Σ a log₂ a over a row's keys, averaged over rows."""
+    each = [-(A * A.clamp_min(1e-12).log2()).sum(-1).mean(-1) for A in weights]  # (h,)
+    return [round(float(x), 4) for x in torch.stack(each).mean(0)]
+
+
+def planned(name: str, A: Tensor) -> Planned:
+    return Planned(name, tuple(A.shape), "F16", lambda: A)
