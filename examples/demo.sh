@@ -1,36 +1,51 @@
 #!/bin/sh
 # What `make demo` shows: every command is printed before it runs, so that it can be typed again.
 set -e
+cd "$(dirname "$0")/.."
 
-heading() { printf '\n\033[1m%s\033[0m\n\n' "$1"; }
+bold='' dim='' plain=''
+if [ -t 1 ] && [ -z "$NO_COLOR" ] && [ "$TERM" != dumb ]; then
+    bold=$(printf '\033[1m') dim=$(printf '\033[2m') plain=$(printf '\033[0m')
+fi
+
+heading() { printf '\n%s%s%s\n\n' "$bold" "$1" "$plain"; }
 run() {
-    printf '\033[2m$ regard'
-    for word in "$@"; do case $word in *' '*) printf ' "%s"' "$word" ;; *) printf ' %s' "$word" ;; esac; done
-    printf '\033[0m\n'
-    regard "$@"
+    printf '%s$' "$dim"
+    for word in "$@"; do
+        case $word in
+            *[!A-Za-z0-9./_-]*) printf ' "%s"' "$word" ;;
+            *) printf ' %s' "$word" ;;
+        esac
+    done
+    printf '%s\n' "$plain"
+    "$@"
 }
 
-heading "1. A real chat model answers (SmolLM2, 135 million parameters, on this CPU)"
-run chat smollm2 "What is the capital of France, and what is it famous for?" --temperature 0 --max-new-tokens 80
+heading "1. A chat model answers: SmolLM2, 135 million parameters, on this processor"
+run regard chat smollm2 "What is the capital of France?" --temperature 0
 
-heading "2. A lecture's example, worked number by number"
-run lesson three-inputs
+heading "2. Where one of its 270 heads looks while it reads, from a real run"
+run python examples/look_inside.py
 
-heading "3. Sentences as vectors: the higher the number, the more alike (MiniLM, a BERT)"
-run embed minilm "the cat sat on the mat" "a kitten rested on a rug" "stock prices fell sharply" --compare
+heading "3. Attention by hand: a lecture's example, number by number"
+run regard lesson three-inputs
 
-heading "4. What a model is made of, from its configuration alone"
-run inspect gpt2
+heading "4. Sentences as vectors: the nearer to 1, the more alike (MiniLM, a BERT)"
+run regard embed minilm "a cat on a mat" "a kitten on a rug" "stock prices fell" --compare
 
-heading "5. Is it exact? Different ways of computing the same thing, and transformers beside them"
-run verify minilm
+heading "5. What GPT-2 is made of, from its configuration alone"
+run regard inspect gpt2
+
+heading "6. Is it exact? Ways of computing the same thing, and transformers beside them"
+run regard verify minilm
 
 heading "Where to go next"
-cat <<'EOF'
-  . .venv/bin/activate                            then `regard --help` works everywhere
-  regard chat                                     talk with SmolLM2
-  regard models                                   which models there are; any Hugging Face directory or .gguf file works too
-  regard lesson                                   the other lessons
-  python examples/look_inside.py                  the attention of a real run, from Python
-  docs/walk.md                                    one sentence, followed through every file of this package
-EOF
+cat <<'END'
+  . .venv/bin/activate             makes `regard` a command of this shell
+  regard --help                    all verbs; regard VERB --help has examples
+  regard chat                      a conversation with SmolLM2
+  regard lesson                    the other lessons
+  regard models                    which names there are; any Hugging Face
+                                   directory or .gguf file opens too
+  docs/walk.md                     one sentence, through every file
+END

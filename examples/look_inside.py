@@ -7,10 +7,11 @@ trace = model.trace("The pizza came out of the oven and it tasted good")
 
 layer, head = 13, 8  # this head looks for what the sentence is about
 A = trace[f"decoder.{layer}.attention.weights"][head]  # (N, T): how much word i looks at word j
-print(f"layer {layer}, head {head}: weights {tuple(A.shape)}, rows sum to {A.sum(-1).mean():.4f}\n")
-for i, word in enumerate(trace.tokens):
+words = [token.strip() for token in trace.tokens]
+print(f"Layer {layer}, head {head}, {len(words)} words; each word's weights sum to {A.sum(-1).mean():.4f}.\n")
+for i, word in enumerate(words):
     j = int(A[i].argmax())
-    print(f"{word:>10} looks at {trace.tokens[j]:<10} {A[i, j]:.3f}")
+    print(f"{word:>8} looks at {words[j]:<6} {A[i, j]:.3f} {'█' * round(30 * float(A[i, j]))}")
 
-print("\nEverything this run passed through, first and last:")
-print(*trace.nodes()[:4], "…", *trace.nodes()[-3:], f"({len(trace.nodes())} in all)", sep="\n  ")
+names = trace.nodes()
+print(f"\nThis run has {len(names)} tensors to look at, from {names[0]} to {names[-1]}.")

@@ -75,6 +75,7 @@ MODELS: dict[str, tuple[Callable[[], Tokenizer], dict[str, Any], Callable[[int],
 
 def save(name: str, directory: Path) -> Path:
     """The model of that name with weights large enough that its answers differ, in Hugging Face's layout."""
+    directory.mkdir(parents=True, exist_ok=True)
     raw_tokenizer, roles, network = MODELS[name]
     raw = raw_tokenizer()
     torch.manual_seed(0)

@@ -4,10 +4,8 @@ Everything goes through `regard.load`, with the weights of a tiny model beside t
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import regard
-import tiny_tokenizers
-from regard.errors import ConfigError, RegardError
+from hostile import cheap, refusal
+from regard.errors import ConfigError
 from regard.model.registry import family_of, spec_of
 from regard.model.transformer import build
 from regard.store import open as opening
 from regard.store.open import Pooling
-from regard.store.save import planned, save_directory, save_gguf
-from regard.text.tokenizer import Tokenizer
+from regard.store.save import planned, save_directory
 
 BEYOND_FLOAT = "a number that JSON can write and a float cannot hold"
 VASWANI = {
@@ -94,30 +91,6 @@ def changed(source: Path, directory: Path, changes: dict[str, Any], without: str
     return directory
 
 
-@contextmanager
-def cheap(seconds: float = 2.0, megabytes: int = 100) -> Iterator[None]:
-    """Fails if what happens inside takes long, or if the memory of the process peaks far above where it was."""
-    start, before = time.perf_counter(), memory("VmRSS")
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
-        measured = True
-    except OSError:
-        measured = False  # another system: time alone
-    yield
-    assert time.perf_counter() - start < seconds
-    if measured:
-        assert memory("VmHWM") - before < megabytes << 10
-
-
-def memory(key: str) -> int:
-    """In kilobytes, from Linux's account of this process."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(key)), 0)
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_the_originals_load(load_with: LoadWith, name: str) -> None:
     assert load_with(name).net is not None
@@ -138,18 +111,11 @@ WEIGHTLESS = ("heads", "n_head", "max_position_embeddings", "sliding_window", "h
 
 
 @pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in SIZES.items() for key in keys])
-def test_a_size_that_the_weights_do_not_have(load_with: LoadWith, name: str, key: str) -> None:
+def test_a_size_that_the_weights_do_not_have(original: Original, tmp_path: Path, name: str, key: str) -> None:
     """The largest that is believed at all, and some that are merely wrong: held against the file before it is read."""
     for value in (10_000_000, 1000, 6):
-        with cheap():
-            try:
-                use(load_with(name, {key: value}))
-            except RegardError as refusal:
-                said = str(refusal)
-            else:
-                assert key.endswith(WEIGHTLESS)
-                said = ""
-        assert len(said) < 500
+        said = refusal(changed(original(name), tmp_path, {key: value}))
+        assert said or key.endswith(WEIGHTLESS)
 
 
 NUMBERS = {
@@ -295,18 +261,24 @@ def test_half_the_precision_needs_half_the_memory(original: Original, monkeypatc
     assert regard.load(original("gpt2")).net is not None
 
 
-def test_a_model_larger_than_the_machine(tmp_path: Path) -> None:
-    """A file of 4 TB, all of it a hole, that agrees with its configuration in every shape."""
-    config = {"model_type": "gpt2", "vocab_size": 1_000_000, "n_embd": 1_000_000, "n_head": 1, "n_layer": 1}
-    config |= {"n_inner": 1, "n_positions": 1, "activation_function": "relu"}
+def test_a_model_that_can_be_mapped_but_not_held(tmp_path: Path) -> None:
+    """A file of half precision, all of it a hole, that agrees with its configuration; in float32 it would not fit."""
+    free = opening.available_memory()
+    if free is None:
+        pytest.skip("this system does not say how much memory is free")
+    config: dict[str, Any] = {"model_type": "gpt2", "vocab_size": 10, "n_head": 1, "n_layer": 1, "n_inner": 1}
+    config |= {
+        "n_embd": math.isqrt(free // 12),
+        "n_positions": 1,
+    }  # 4 d² numbers of two bytes: two thirds of the memory
     (tmp_path / "config.json").write_text(json.dumps(config))
     spec = spec_of(config)
     with torch.device("meta"):
         net = build(spec)
     header, at = {}, 0
-    for plan in planned(family_of("gpt2").table(config, spec), net, spec, lambda *_: "F32"):
-        end = at + 4 * math.prod(plan.shape)
-        header[plan.name], at = {"dtype": "F32", "shape": plan.shape, "data_offsets": [at, end]}, end
+    for plan in planned(family_of("gpt2").table(config, spec), net, spec, lambda *_: "F16"):
+        end = at + 2 * math.prod(plan.shape)
+        header[plan.name], at = {"dtype": "F16", "shape": plan.shape, "data_offsets": [at, end]}, end
     text = json.dumps(header).encode()
     with (tmp_path / "model.safetensors").open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
@@ -314,7 +286,10 @@ def test_a_model_larger_than_the_machine(tmp_path: Path) -> None:
             file.truncate(8 + len(text) + at)
         except OSError:
             pytest.skip("no file can be that long here, not even an empty one")
-    with cheap(), pytest.raises(RegardError, match=r"needs 20,00\d\.\d GB of memory, but"):
+    with (
+        cheap(),
+        pytest.raises(ConfigError, match=r"the model needs .* GB of memory, but .* use a smaller model or dtype"),
+    ):
         regard.load(tmp_path)
 
 
@@ -351,17 +326,6 @@ KEYS += [
 ]
 
 
-def use(model: regard.Model) -> None:
-    """What a person does first: look at it, ask how it generates, run it."""
-    repr(model)
-    ids = torch.tensor([[3, 4, 5]])
-    target = [torch.tensor([[3, 4]])] if model.spec.kind == "encoder-decoder" else []
-    model(ids, *target)
-    model([[3, 4, 5], [3]], *([[[3, 4], [3]]] if target else []))
-    if model.spec.head.kind == "lm":
-        model.answers([3, 4, 5], max_new_tokens=2)
-
-
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.parametrize("name", SIZES)
@@ -369,67 +333,4 @@ def test_anything_loads_or_is_refused(original: Original, tmp_path: Path, name: 
     source = original(name)
     keys = [*json.loads((source / "config.json").read_text()), *KEYS]
     changes = data.draw(st.dictionaries(st.sampled_from(keys), HOSTILE, min_size=1, max_size=3))
-    with cheap(seconds=5):
-        try:
-            use(regard.load(changed(source, tmp_path, changes)))
-        except RegardError as refusal:
-            said = str(refusal)
-        else:
-            said = ""
-    assert len(said) < 1000
-
-
-@pytest.fixture(scope="module")
-def ggufs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A file of each architecture that GGUF has."""
-    made = {}
-    sizes: dict[str, Any] = {"vocab_size": 371, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
-    sizes |= {"num_hidden_layers": 2, "max_position_embeddings": 40}
-    for kind, more in GGUF_KINDS.items():
-        directory, config = tmp_path_factory.mktemp(kind), {"model_type": kind, **sizes, **more}
-        spec = spec_of(config)
-        raw = tiny_tokenizers.wordpiece() if kind == "bert" else tiny_tokenizers.byte_level()
-        roles = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"} if kind == "bert" else {"eos": "<|endoftext|>"}
-        net, tokenizer = build(spec), Tokenizer(raw, specials=roles)
-        made[kind] = save_gguf(directory / "m.gguf", net, spec, family_of(kind), config, tokenizer, Pooling())
-    return made
-
-
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 10000.0, "original_max_position_embeddings": 32}
-GGUF_KINDS: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_inner": 32},
-    "bert": {},
-    "llama": {"rope_parameters": LLAMA3},
-    "qwen2": {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0},
-}
-GGUF_HOSTILE = st.one_of(
-    st.sampled_from([True, 0, 1, 3, -1, 10**6, 10**9, 2**63, 0.0, 0.5, 1e30, math.nan, math.inf, "", "linear", "yarn"]),
-    st.sampled_from([[], [1], ["a"], [0.5], [True], [2**40]]),
-    st.integers(-(2**63), 2**63 - 1),
-    st.text(max_size=4),
-)
-GGUF_KEYS = ["rope.scaling.type", "rope.scaling.factor", "rope.freq_base", "rope.scaling.original_context_length"]
-GGUF_KEYS += ["attention.sliding_window", "attention.key_length", "pooling_type"]
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-@pytest.mark.parametrize("kind", GGUF_KINDS)
-def test_any_gguf_metadata_loads_or_is_refused(
-    ggufs: dict[str, Path], tmp_path: Path, kind: str, data: st.DataObject
-) -> None:
-    file = read_gguf(ggufs[kind])
-    keys = sorted({*file.metadata, *(f"{kind}.{key}" for key in GGUF_KEYS)})
-    changes = data.draw(st.dictionaries(st.sampled_from(keys), GGUF_HOSTILE, max_size=3))
-    dropped = data.draw(st.none() | st.sampled_from(keys))
-    metadata = {key: value for key, value in (file.metadata | changes).items() if key != dropped}
-    tensors = [Planned(name, file.shape(name), "F32", partial(file.tensor, name)) for name in file.names]
-    write_gguf(tmp_path / "m.gguf", metadata, tensors)
-    with cheap(seconds=5):
-        try:
-            use(regard.load(tmp_path / "m.gguf"))
-        except RegardError as refusal:
-            said = str(refusal)
-        else:
-            said = ""
-    assert len(said) < 1000
+    refusal(changed(source, tmp_path, changes))

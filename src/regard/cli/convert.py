@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.say import Dtype, ModelName, check_writable, load_model, progress, remark
+from regard.cli.say import Dtype, ModelName, check_writable, load_model, progress
 from regard.errors import RegardError
 
 
@@ -48,7 +48,7 @@ def command(
         path = loaded.save(out, str(chosen), quantize=quantize and str(quantize))
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files)
-    remark(f"{path}: {size / 1e6:,.1f} MB in {len(files)} file{'' if len(files) == 1 else 's'}.")
+    print(f"{path}: {size / 1e6:,.1f} MB in {len(files)} file{'' if len(files) == 1 else 's'}.")
 
 
 def refuse_unless_ours(out: Path, format: Format, quantize: Quantize | None) -> None:

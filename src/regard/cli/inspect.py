@@ -72,14 +72,14 @@ def find_spec(where: str) -> "Spec":
     from regard.model.registry import spec_of
     from regard.store.hub import bundled, resolve
     from regard.store.jsonfile import read_json
-    from regard.store.open import newest_of_run
+    from regard.store.open import checkpoint_of_run
     from regard.store.safetensors import open_checkpoint
 
     if not Path(where).exists() and where not in bundled():
         config = known_config(where)
         if config is not None:
             return spec_of(config, where)
-    path = newest_of_run(resolve(where))
+    path = checkpoint_of_run(resolve(where))
     lone = sorted(path.glob("*.gguf")) if path.is_dir() else []
     if path.suffix == ".gguf":
         return spec_of_gguf(path)

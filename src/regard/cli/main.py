@@ -18,14 +18,19 @@ from regard.cli import (
     lesson,
     models,
     pull,
+    report,
     tag,
+    train,
     translate,
     verify,
 )
 from regard.cli.page import Verb
 from regard.errors import RegardError
 
-VERBS = (chat, generate, translate, classify, tag, fill, embed, inspect, lesson, convert, verify, models, pull, env)
+VERBS = (
+    *(chat, generate, translate, classify, tag, fill, embed, train, report),
+    *(inspect, lesson, convert, verify, models, pull, env),
+)
 
 app = typer.Typer(
     name="regard",
@@ -56,7 +61,7 @@ def run() -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         try:
-            app()
+            app(prog_name="regard")
         finally:
             sys.stdout.flush()
     except RegardError as problem:

@@ -101,9 +101,16 @@ class Translator:
     """Writes a target for each source. The encoder runs once, and cross attention keeps its keys and values."""
 
     def __init__(
-        self, net: Seq2Seq, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]], room: int
+        self,
+        net: Seq2Seq,
+        sources: Sequence[Sequence[int]],
+        starts: Sequence[Sequence[int]],
+        room: int,
+        *,
+        lay_out: bool = True,  # not while it is being trained
     ) -> None:
-        lay_out_for_decoding(net)
+        if lay_out:
+            lay_out_for_decoding(net)
         device = next(net.parameters()).device
         self.net = net
         ids, self.source_real = pad(sources, net.spec.pad_id or 0, left=False, device=device)

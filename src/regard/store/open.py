@@ -70,13 +70,14 @@ def open_model(where: str | Path) -> Opened:
         if len(files) > 1:
             raise CheckpointError(f"{path} holds {len(files)} GGUF files; name one of them, such as {files[0].name}.")
         return open_gguf(files[0])
-    return open_directory(newest_of_run(path))
+    return open_directory(checkpoint_of_run(path))
 
 
-def newest_of_run(path: Path) -> Path:
-    """A training run's directory stands for its newest checkpoint."""
-    latest = path / "latest"
-    return latest.resolve() if latest.is_dir() and not (path / "config.json").exists() else path
+def checkpoint_of_run(path: Path) -> Path:
+    """A training run's directory stands for its best checkpoint, or for its newest while none has been judged."""
+    if (path / "config.json").exists():
+        return path
+    return next((link.resolve() for link in (path / "best", path / "latest") if link.is_dir()), path)
 
 
 def open_directory(path: Path) -> Opened:

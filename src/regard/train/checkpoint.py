@@ -1,8 +1,8 @@
 """Checkpoints that survive anything: written aside, checked, renamed; `latest` moves last.
 
 A run's directory holds `checkpoint-N/`, each a model directory that anybody opens, with two files more: the optimiser's
-numbers (`optimizer.safetensors`) and where the run stood (`trainer.json`). `checksums.json` has a SHA-256 for every file. At
-no moment is there a `checkpoint-N` that is not whole, whatever is killed when.
+numbers (`optimizer.safetensors`) and where the run stood (`trainer.json`). `checksums.json` has a SHA-256 for every file.
+At no moment is there a `checkpoint-N` that is not whole, whatever is killed when.
 """
 
 import hashlib
@@ -63,7 +63,9 @@ def save(
             shutil.rmtree(final)
         os.rename(part, final)
         flush(run)
-    point_latest(run, final.name)
+    point(run, "latest", final.name)
+    if progress.best_step == progress.step:
+        point(run, "best", final.name)
     forget(run, keep, progress.best_step)
     return final
 
@@ -72,12 +74,12 @@ def planned(name: str, tensor: Tensor) -> Planned:
     return Planned(name, tuple(tensor.shape), "F32", lambda: tensor.detach().float())
 
 
-def point_latest(run: Path, name: str) -> None:
+def point(run: Path, link: str, name: str) -> None:
     """A symbolic link, replaced in one go."""
-    link = run / ".latest.new"
-    link.unlink(missing_ok=True)
-    link.symlink_to(name)
-    os.replace(link, run / "latest")
+    new = run / f".{link}.new"
+    new.unlink(missing_ok=True)
+    new.symlink_to(name)
+    os.replace(new, run / link)
     flush(run)
 
 

@@ -30,6 +30,7 @@ from regard.train.probe import Probes
 from regard.train.settings import TrainSettings
 from regard.train.task.base import Batch, Task
 
+ALONE = Parallel()
 Tell = Callable[[dict[str, Any]], None]
 
 
@@ -78,7 +79,7 @@ class Trainer:
         total_steps: int,
         write_model: Callable[[Path], None],
         tell: Tell = lambda event: None,
-        together: Parallel = Parallel(),
+        together: Parallel = ALONE,
         probes: Probes | None = None,
     ) -> None:
         self.settings, self.task, self.net, self.feed = settings, task, net, feed
@@ -98,23 +99,24 @@ class Trainer:
         s, p = self.settings, self.progress
         every_eval = s.eval_steps or max(1, self.total // 10)
         every_save = s.save_steps or every_eval
-        since, tokens = time.monotonic(), 0
+        spent, tokens = 0.0, 0  # in steps since the last line of the log
         with finishing_on_signal(self):
             while p.step < self.total and not self.stopping:
+                began = time.monotonic()
                 stepped = self.step()
-                tokens += stepped.tokens
+                spent, tokens = spent + time.monotonic() - began, tokens + stepped.tokens
                 if p.step % s.log_steps == 0 or p.step == self.total:
-                    rate = tokens / max(1e-9, time.monotonic() - since)
+                    rate = tokens / max(1e-9, spent)
                     facts = {"loss": stepped.loss, "lr": stepped.learning_rate, "grad_norm": stepped.grad_norm}
                     self.log({**facts, "layer_norms": stepped.layer_norms, "rate": rate, "memory": peak_memory()})
-                    since, tokens = time.monotonic(), 0
+                    spent, tokens = 0.0, 0
                 if self.probes and (p.step % s.probe_steps == 0 or p.step == self.total):
                     self.log({"entropy": self.probes.look(self.net, p.step)})
                 if p.step % every_eval == 0 or p.step == self.total:
                     self.evaluate()
-                    since = time.monotonic()
                 self.stopping = self.together.agree(self.stopping)
-                if p.step % every_save == 0 or p.step == self.total or self.stopping:
+                improved = p.best_step == p.step
+                if p.step % every_save == 0 or p.step == self.total or improved or self.stopping:
                     self.save()
         return p
 
@@ -128,10 +130,11 @@ class Trainer:
         for i, batch in enumerate(batches):
             with self.last_part_shares(i == len(batches) - 1), self.precision():
                 total, reported = self.module(batch)
-                (
-                    total * (self.together.world / max(1.0, count))
-                ).backward()  # ranks are averaged, so each counts `world`
-            plain += float(reported)
+                share = (
+                    batch.weight * self.together.world / max(1.0, count)
+                )  # ranks are averaged, so each counts `world`
+                (total * share).backward()
+            plain += batch.weight * float(reported)
         loss = self.together.sum(plain)[0] / max(1.0, count)
         norm, by_layer = clip_gradients(self.net, s.clip)
         if not math.isfinite(loss) or not math.isfinite(norm):
@@ -159,8 +162,8 @@ class Trainer:
         ]
         first = f"the gradient of {where[0]}" if where else "the loss"
         return (
-            f"At step {self.progress.step + 1} {first} is not a finite number (loss {loss:g}); the weights were not changed. "
-            "Lower the learning rate or raise the warm-up, and resume from the last checkpoint."
+            f"At step {self.progress.step + 1} {first} is not a finite number (loss {loss:g}); the weights were not "
+            "changed. Lower the learning rate or raise the warm-up, and resume from the last checkpoint."
         )
 
     @torch.no_grad()

@@ -137,7 +137,10 @@ class Batches:
         self.window = window if batch_size is None else max(1, window // batch_size) * batch_size
         kept = n - n % batch_size if batch_size is not None and drop_last else n
         self.windows = -(-kept // self.window)
+        self.dropped = n - kept  # examples an epoch does without
         self._kept, self._lengths = kept, lengths
+        if isinstance(lengths, np.ndarray):  # say at once what would otherwise show in the middle of a run
+            self._check_fits(int(lengths.argmax()), int(lengths.max()))
 
     def __iter__(self) -> Iterator[Batch]:
         return self.from_cursor(Cursor())
@@ -195,17 +198,20 @@ class Batches:
         lengths = self._lengths(indices) if callable(self._lengths) else self._lengths[indices]
         order = np.argsort(lengths, kind="stable")
         indices, sizes = indices[order], lengths[order].tolist()
-        if sizes[-1] > self.token_budget:
-            raise DataError(
-                f"Example {indices[-1]} is {sizes[-1]} tokens long and does not fit a batch of {self.token_budget}; "
-                "raise the budget, or leave out longer examples."
-            )
+        self._check_fits(int(indices[-1]), sizes[-1])
         starts = [0]
         for i, size in enumerate(sizes):  # ascending, so the newest is the longest
             n = i + 1 - starts[-1]
             if n * size > self.token_budget or (self.max_sentences and n > self.max_sentences):
                 starts.append(i)
         return np.split(indices, starts[1:])
+
+    def _check_fits(self, index: int, length: int) -> None:
+        if self.token_budget is not None and length > self.token_budget:
+            raise DataError(
+                f"Example {index} is {length} tokens long and does not fit a batch of {self.token_budget}; "
+                "raise the budget, or leave out longer examples."
+            )
 
 
 class Windows:

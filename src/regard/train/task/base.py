@@ -25,6 +25,11 @@ class Batch:
     tensors: dict[str, Tensor]
     count: int
     tokens: int  # of the text itself, without padding
+    weight: float = 1.0
+
+    def without_weight(self) -> "Batch":
+        """The same tensors, counting for nothing."""
+        return Batch(self.tensors, 0, 0, 0.0)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]

@@ -86,8 +86,9 @@ def two_phrases(dice: Dice) -> Phrase:
 
 ORDINARY = tuple(noun for noun in nouns.NOUNS if noun.kinds != {"I"})
 PHRASES: tuple[tuple[Callable[[Dice], Phrase], int], ...] = (
-    (plain_phrase, 65),
-    (owned_phrase, 15),
+    (plain_phrase, 60),
+    (owned_phrase, 12),
+    (sentences.part_phrase, 8),
     (two_phrases, 10),
     (compounds.with_object_clause, 5),
     (compounds.with_subject_clause, 5),

@@ -136,6 +136,11 @@ def owned(owner: Phrase, possession: Phrase) -> Phrase:
     return replace(possession, en=f"{owner.en}{mark} {thing}", fr=f"{possession.fr} de {owner.fr}")
 
 
+def part_of(whole: tuple[str, str], part: Phrase) -> Phrase:
+    """ "the door of the church", "the king of Spain": `whole` is what follows "of" and, its `de` included, the French."""
+    return replace(part, en=f"{part.en} of {whole[0]}", fr=f"{part.fr} {whole[1]}")
+
+
 def name(dice: Dice) -> Phrase:
     chosen = dice.pick(nouns.NAMES)
     return Phrase(chosen.en, chosen.en, chosen.gender)

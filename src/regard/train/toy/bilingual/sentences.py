@@ -50,6 +50,19 @@ def owned_phrase(dice: Dice, kinds: str) -> Phrase:
     return phrases.owned(owner, some_phrase(dice, nouns.of_kind(*kinds), ("the",), often=0.3))
 
 
+HEADS = tuple(nouns.BY_ENGLISH[word] for word in "king queen government parliament language law city".split())
+PARTS = tuple(nouns.BY_ENGLISH[word] for word in "door window wall roof".split())
+
+
+def part_phrase(dice: Dice) -> Phrase:
+    """ "the roofs of the old house", "the king of Spain"."""
+    if dice.chance(0.4):
+        country = dice.pick(nouns.COUNTRIES)
+        return phrases.part_of((country.en, country.outside), some_phrase(dice, HEADS, ("the",), often=0.3))
+    whole = some_phrase(dice, nouns.of_kind("Q"), KNOWN, often=0.3)
+    return phrases.part_of((whole.en, f"de {whole.fr}"), some_phrase(dice, PARTS, ("the",), often=0.2))
+
+
 def object_of(dice: Dice, verb: Verb, negated: bool) -> Phrase:
     """What it is done to: French has `de` for "a", "some" and "any" where it is not done."""
     if "all" in verb.notes and dice.chance(0.5):

@@ -1,0 +1,21 @@
+"""`regard report`: a picture of a training run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="A training run's directory.")],
+    out: Annotated[Path | None, typer.Option(help="Where to draw it: .svg, .png or .pdf.")] = None,
+) -> None:
+    """Draw the losses, learning rate, gradient norms and attention entropies of a run.
+
+    [dim]regard report runs/book[/dim]
+    """
+    from regard.train.report import draw, summarise
+
+    path = draw(run, out)
+    print(summarise(run))
+    print(f"The picture is {path}.")

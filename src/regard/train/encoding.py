@@ -1,0 +1,194 @@
+"""Each task's recipe: how a row of its files becomes ids.
+
+This module is imported by every process that tokenises, so it knows tokenizers and nothing heavier.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from regard.errors import DataError
+from regard.text.chat import encode_chat
+from regard.text.tokenizer import Tokenizer
+from regard.train.recipe import Example, PackedTokenizer, Skip, smallest_dtype
+from regard.train.row import Layout, Row
+
+LAYOUTS = {
+    "lm": Layout(("text",)),
+    "mlm": Layout(("text",), document="paragraph"),
+    "classify": Layout(("text", "label")),
+    "tag": Layout(("tokens", "tags")),
+    "translate": Layout(("source", "target")),
+    "chat": Layout(("messages",)),
+}
+
+
+@dataclass
+class Encoding:
+    """What recipes share: a tokenizer that travels, and the longest an example may be."""
+
+    packed: PackedTokenizer
+    longest: int
+    labels: tuple[str, ...] = ()
+    whole_word: bool = False
+    numbers: dict[str, int] = field(init=False)
+
+    task: ClassVar[str] = ""
+    ids: ClassVar[tuple[str, ...]] = ("ids",)  # columns of token ids
+    others: Mapping[str, str] = field(init=False, default_factory=dict)  # further columns
+
+    def __post_init__(self) -> None:
+        self.numbers = {label: i for i, label in enumerate(self.labels)}
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.packed.tokenizer
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        return {**dict.fromkeys(self.ids, smallest_dtype(self.tokenizer.n_vocab)), **self.others}
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {"longest": self.longest, "labels": list(self.labels), "whole_word": self.whole_word}
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        return self.packed.sha256
+
+    def number(self, label: str) -> int:
+        if label not in self.numbers:
+            known = ", ".join(self.labels[:8]) + ("…" if len(self.labels) > 8 else "")
+            raise DataError(f"the label {label!r} is not one of {known}")
+        return self.numbers[label]
+
+    def too_long(self) -> Skip:
+        return Skip(f"longer than {self.longest} tokens")
+
+
+class LanguageModelEncoding(Encoding):
+    """Texts end to end, each closed by the end token; how long one is does not matter."""
+
+    task = "lm"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {}
+
+    def encode(self, row: Row) -> Example:
+        ids = self.tokenizer.encode(row["text"], add_special=False)
+        end = self.tokenizer.eos_id
+        return {"ids": [*ids, end] if row.get("ends", True) and end is not None else ids}
+
+
+class MaskedEncoding(Encoding):
+    """A text in pieces of at most the longest length, each in [CLS] and [SEP]; `words` tells which ids are one word."""
+
+    task = "mlm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.others = {"words": "int32"}
+
+    def encode(self, row: Row) -> list[Example] | Skip:
+        t = self.tokenizer
+        ids, words = t.encode_words([word for word, _, _ in t.words(row["text"])], add_special=False)
+        if not ids:
+            return Skip("without a word")
+        step = self.longest - 2
+        pieces: list[Example] = []
+        for first in range(0, len(ids), step):
+            part = [-1 if w is None else w for w in words[first : first + step]]
+            base = min((w for w in part if w >= 0), default=0)
+            numbers = [w - base if w >= 0 else w for w in part]
+            framed = [t.cls_id or 0, *ids[first : first + step], t.sep_id or 0]
+            pieces.append({"ids": framed, "words": [-1, *numbers, -1]})
+        return pieces
+
+
+class ClassifyEncoding(Encoding):
+    task = "classify"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.others = {"label": "int32"}
+
+    def encode(self, row: Row) -> Example:
+        ids = self.tokenizer.encode(row["text"])
+        if len(ids) > self.longest:  # its beginning, with its end token
+            ids = [*ids[: self.longest - 1], ids[-1]]
+        return {"ids": ids, "label": [self.number(row["label"])]}
+
+
+class TagEncoding(Encoding):
+    """Tags stand at the first piece of their word, one higher than their number; 0 is no tag."""
+
+    task = "tag"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.others = {"tags": "int32"}
+
+    def encode(self, row: Row) -> Example | Skip:
+        ids, words = self.tokenizer.encode_words(row["tokens"])
+        if len(ids) > self.longest:
+            return self.too_long()
+        seen, tags = set[int](), list[int]()
+        for word in words:
+            first = word is not None and word not in seen
+            tags.append(self.number(row["tags"][word]) + 1 if first and word is not None else 0)
+            if word is not None:
+                seen.add(word)
+        return {"ids": ids, "tags": tags}
+
+
+class TranslateEncoding(Encoding):
+    task = "translate"
+    ids = ("source", "target")
+
+    def encode(self, row: Row) -> Example | Skip:
+        pair = {side: self.tokenizer.encode(row[side]) for side in self.ids}
+        return self.too_long() if max(map(len, pair.values())) > self.longest else pair
+
+
+class ChatEncoding(Encoding):
+    """A conversation as the tokenizer's template writes it; `said` is 1 where the assistant speaks."""
+
+    task = "chat"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.others = {"said": "uint16"}
+
+    def encode(self, row: Row) -> Example | Skip:
+        messages = row["messages"]
+        ids = encode_chat(self.tokenizer, messages, add_generation_prompt=False)
+        if len(ids) > self.longest:
+            return self.too_long()
+        said = [0] * len(ids)
+        for i, message in enumerate(messages):
+            if message["role"] == "assistant":
+                first, last = self.span(messages, i, ids)
+                said[first:last] = [1] * (last - first)
+        return {"ids": ids, "said": said} if any(said) else Skip("without an answer of the assistant's")
+
+    def span(self, messages: Sequence[Mapping[str, Any]], i: int, ids: list[int]) -> tuple[int, int]:
+        """Where message i stands among the ids: behind the prompt for it, up to the end of its turn."""
+        before = encode_chat(self.tokenizer, messages[:i], add_generation_prompt=True) if i else []
+        upto = encode_chat(self.tokenizer, messages[: i + 1], add_generation_prompt=False)
+        if ids[: len(before)] != before or ids[: len(upto)] != upto:
+            raise DataError("the chat template rewrites earlier messages, so the assistant's cannot be told apart")
+        return len(before), len(upto)
+
+
+ENCODINGS: dict[str, type[Encoding]] = {
+    each.task: each
+    for each in (
+        LanguageModelEncoding,
+        MaskedEncoding,
+        ClassifyEncoding,
+        TagEncoding,
+        TranslateEncoding,
+        ChatEncoding,
+    )
+}

@@ -1,0 +1,303 @@
+"""A training run from its settings: tokenizer, data, network, loop; or from where it was interrupted.
+
+`train(settings, …)` leaves a run's directory: `run.toml` (what was asked for), `metrics.jsonl`, `checkpoint-N/`, `latest` and
+`best`, `data/` (the tokenised text), `frames/` (probes) and `report.svg`.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import ConfigError, TrainingError
+from regard.model.init import initialise
+from regard.model.registry import family_of, spec_of
+from regard.model.transformer import Network, build
+from regard.store.open import Opened, Pooling, load_network, open_model
+from regard.store.save import save_directory
+from regard.text.tokenizer import Tokenizer
+from regard.train import checkpoint
+from regard.train.data import Feed
+from regard.train.encoding import ENCODINGS, LAYOUTS
+from regard.train.loop import Tell, Trainer
+from regard.train.parallel import Parallel, parallel
+from regard.train.prepare import Told, prepare
+from regard.train.probe import Probes
+from regard.train.read import Layout, Source, Tally, find_sources, read_rows, read_texts
+from regard.train.recipe import PackedTokenizer
+from regard.train.report import draw
+from regard.train.settings import TrainSettings, same_but
+from regard.train.shards import Columns
+from regard.train.task import task_named
+from regard.train.task.base import Task, Writer
+from regard.train.vocabulary import KINDS, SPECIALS, train_tokenizer
+
+log = logging.getLogger("regard")
+
+# What may differ between a run and its continuation
+FREE = {"out", "max_steps", "epochs", "log_steps", "eval_steps", "save_steps", "save_total_limit", "patience"}
+FREE |= {"probes", "probe_steps", "threads", "data", "eval_data", "shard", "compile"}
+FEWEST, MOST, EPOCHS = 300, 3000, 10  # steps when nothing was said
+
+
+@dataclass
+class Made:
+    """What a run works with."""
+
+    config: dict[str, Any]
+    net: Network
+    tokenizer: Tokenizer
+    labels: tuple[str, ...]
+    generation: dict[str, Any]
+
+
+def train(
+    settings: TrainSettings,
+    *,
+    resume: bool = False,
+    tell: Tell = lambda event: None,
+    progress: Told = lambda done, total: None,
+    write: Writer | None = None,
+) -> Path:
+    """Train until done; the directory of the run."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    with parallel(settings.shard) as together:
+        run = settings.run
+        say = said_by(tell, together)
+        before = checkpoint.newest(run) if run.exists() else None
+        if resume and before is None:
+            raise TrainingError(f"{run} holds no usable checkpoint to resume from.")
+        if before is not None and not resume:
+            raise TrainingError(f"{run} already holds a run; go on with it by --resume, or choose another --out.")
+        run.mkdir(parents=True, exist_ok=True)
+        if together.first:
+            checkpoint.clear_leftovers(run)
+            check_or_write_settings(run, settings, resume)
+        together.wait()
+        layout = replace(LAYOUTS[settings.task], format=settings.format)
+        made = continued(before, settings) if before else begun(settings, layout, say)
+        task = task_named(settings.task)(settings, made.tokenizer, made.labels)
+        task.write = write
+        columns, held_out = prepared(settings, layout, made, progress, say, together)
+        say(f"{columns.summary()}")
+        weigh_classes(task, columns, settings)
+        feed = Feed(task, columns, held_out, settings, together)
+        total = steps_of(settings, feed)
+        spec, family = spec_of(made.config), family_of(made.config["model_type"])
+
+        def write_model(path: Path) -> None:
+            save_directory(path, made.net, spec, family, made.config, made.tokenizer, made.generation, Pooling())
+
+        probes = Probes(run, settings.probes, made.tokenizer) if settings.probes and together.first else None
+        trainer = Trainer(settings, task, made.net, feed, total, write_model, tell, together, probes)
+        trainer.progress.data, trainer.progress.model = columns.fingerprint, fingerprint(made.config)
+        if before is not None:
+            resume_from(trainer, before)
+        size = sum(p.numel() for p in made.net.parameters())
+        say(
+            f"{size:,} parameters, {total:,} steps" + (f", from step {trainer.progress.step:,}" if before else "") + "."
+        )
+        trainer.train()
+        if together.first:
+            draw(run)
+    return run
+
+
+def said_by(tell: Tell, together: Parallel) -> Callable[[str], None]:
+    return lambda text: tell({"kind": "said", "text": text}) if together.first else None
+
+
+def check_or_write_settings(run: Path, settings: TrainSettings, resume: bool) -> None:
+    path = run / "run.toml"
+    if resume and path.exists():
+        from regard.train.settings import settings_from
+
+        old = settings_from(settings.task, {}, path, {})
+        changed = same_but(old, settings, FREE)
+        if changed:
+            raise TrainingError(
+                f"{run} was begun with other settings ({', '.join(changed)}), so it cannot go on with these; "
+                "choose another --out, or --from this run to start anew from its weights."
+            )
+    path.write_text(settings.as_toml(), encoding="utf-8")
+
+
+def begun(settings: TrainSettings, layout: Layout, say: Callable[[str], None]) -> Made:
+    """A new run: from scratch, or from a model that there is."""
+    start = open_model(settings.start) if settings.start else None
+    sources = find_sources(settings.data, layout)
+    tokenizer = choose_tokenizer(settings, start, sources, layout, say)
+    labels = choose_labels(settings, start, sources, layout)
+    task = task_named(settings.task)(settings, tokenizer, labels)
+    if start is None:
+        config = {key: value for key, value in task.config().items() if value is not None}
+        net = build(spec_of(config))
+        initialise(net, settings.seed)
+        return Made(config, net, tokenizer, labels, generation_of(config))
+    config = adapted(start, task)
+    net = transplanted(start, config, settings.seed, say)
+    return Made(config, net, tokenizer, labels, start.generation or generation_of(config))
+
+
+def continued(path: Path, settings: TrainSettings) -> Made:
+    """A run as its checkpoint has it. The weights are copied: results must not depend on where a file was mapped."""
+    opened = open_model(path)
+    if opened.tokenizer is None:
+        raise TrainingError(f"{path} has no tokenizer.")
+    net = load_network(opened)
+    for p in net.parameters():
+        p.data = p.data.clone()
+    return Made(opened.config, net, opened.tokenizer, opened.spec.head.labels, opened.generation)
+
+
+def choose_tokenizer(
+    settings: TrainSettings,
+    start: Opened | None,
+    sources: list[Source],
+    layout: Layout,
+    say: Callable[[str], None],
+) -> Tokenizer:
+    if start is not None:
+        if start.tokenizer is None:
+            raise ConfigError(f"{settings.start} has no tokenizer, so training cannot go on from it.")
+        return start.tokenizer
+    if settings.tokenizer not in KINDS:
+        found = open_model(settings.tokenizer).tokenizer
+        if found is None:
+            raise ConfigError(f"{settings.tokenizer} has no tokenizer; --tokenizer is {', '.join(KINDS)} or a model.")
+        return found
+    say(f"Making a {settings.tokenizer} vocabulary of {settings.vocab_size:,} tokens …")
+    return train_tokenizer(
+        settings.tokenizer, read_texts(sources, layout), settings.vocab_size, SPECIALS[settings.task]
+    )
+
+
+def choose_labels(
+    settings: TrainSettings, start: Opened | None, sources: list[Source], layout: Layout
+) -> tuple[str, ...]:
+    """Those in the data; a model's own if the data has no others."""
+    if settings.task not in ("classify", "tag"):
+        return ()
+    field = "label" if settings.task == "classify" else "tags"
+    found = set[str]()
+    for source in sources:
+        for row in read_rows(source, layout, Tally()):
+            found.update([row[field]] if field == "label" else row[field])
+    known = start.spec.head.labels if start is not None else ()
+    if known and found <= set(known):
+        return known
+    return tuple(sorted(found, key=lambda name: (len(name), name) if name.isdigit() else (0, name)))
+
+
+ARCHITECTURES = {"classify": "SequenceClassification", "tag": "TokenClassification", "mlm": "MaskedLM"}
+
+
+def adapted(start: Opened, task: Task) -> dict[str, Any]:
+    """The model's configuration with the head that the task needs."""
+    config = dict(start.config)
+    name, kind = task.settings.task, start.spec.kind
+    needed = {"lm": "decoder", "chat": "decoder", "translate": "encoder-decoder"}.get(name, "encoder")
+    if kind != needed:
+        raise ConfigError(f"{task.settings.start} is of kind {kind}, but {name} needs a model of kind {needed}.")
+    if name in ARCHITECTURES:
+        prefix = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}[config["model_type"]]
+        config["architectures"] = [f"{prefix}For{ARCHITECTURES[name]}"]
+    if task.labels:
+        config["id2label"] = {str(i): label for i, label in enumerate(task.labels)}
+        config["label2id"] = {label: i for i, label in enumerate(task.labels)}
+    return config
+
+
+def transplanted(start: Opened, config: Mapping[str, Any], seed: int, say: Callable[[str], None]) -> Network:
+    """The model's weights in a network with the wanted head; what the model does not have starts anew."""
+    old = load_network(start).state_dict()
+    net = build(spec_of(config))
+    initialise(net, seed)
+    own = net.state_dict()
+    taken = {name: value.clone() for name, value in old.items() if name in own and own[name].shape == value.shape}
+    net.load_state_dict(taken, strict=False)
+    new = [name for name in own if name not in taken]
+    if new:
+        say(f"New and untrained: {', '.join(new[:4])}{' …' if len(new) > 4 else ''}.")
+    return net
+
+
+def generation_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
+    return {key: config[key] for key in keys if config.get(key) is not None}
+
+
+def prepared(
+    settings: TrainSettings,
+    layout: Layout,
+    made: Made,
+    progress: Told,
+    say: Callable[[str], None],
+    together: Parallel,
+) -> tuple[Columns, Columns | None]:
+    """The tokenised text. The first process makes it; the others wait and find it made."""
+    longest = min(settings.block_size, spec_of(made.config).context)
+    recipe: Any = ENCODINGS[settings.task](PackedTokenizer(made.tokenizer), longest, made.labels, settings.whole_word)
+
+    def one(name: str, data: tuple[str, ...]) -> Columns:
+        sources = find_sources(data, layout)
+        return prepare(settings.run / "data" / name, sources, layout, recipe, progress=progress, say=say)
+
+    if not together.first:
+        together.wait()
+    both = one("train", settings.data), one("eval", settings.eval_data) if settings.eval_data else None
+    if together.first:
+        together.wait()
+    return both
+
+
+def weigh_classes(task: Task, columns: Columns, settings: TrainSettings) -> None:
+    """With --class-weights a class counts the more the rarer it is."""
+    if settings.class_weights and settings.task == "classify":
+        labels = torch.from_numpy(columns.stream("label").read(0, len(columns)).astype("int64"))
+        counts = torch.bincount(labels, minlength=len(task.labels)).clamp_min(1).float()
+        task.weights = counts.sum() / (len(counts) * counts)  # type: ignore[attr-defined]
+
+
+def steps_of(settings: TrainSettings, feed: Feed) -> int:
+    per_epoch = feed.steps_per_epoch()
+    if settings.max_steps is not None:
+        return settings.max_steps
+    if settings.epochs is not None:
+        return max(1, round(settings.epochs * per_epoch))
+    return max(FEWEST, min(MOST, round(EPOCHS * per_epoch)))
+
+
+def resume_from(trainer: Trainer, path: Path) -> None:
+    data, model = trainer.progress.data, trainer.progress.model
+    trainer.resume(path)
+    if trainer.progress.data != data:
+        raise TrainingError(f"{path} was trained on other data; a run goes on with the data it began with.")
+    if trainer.progress.model != model:
+        raise TrainingError(f"{path} is of another model than this run's.")
+    trim_metrics(trainer.run / "metrics.jsonl", trainer.progress.step)
+
+
+def trim_metrics(path: Path, step: int) -> None:
+    """What was logged after the checkpoint will be logged again."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line)
+        except (ValueError, KeyError):  # half a line, from the moment of the kill
+            continue
+    path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    shape = {key: value for key, value in config.items() if key not in ("dtype", "torch_dtype")}
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()
