@@ -34,6 +34,7 @@ VASWANI = {
     **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
     **{f"{side}_ffn_dim": 37 for side in ("encoder", "decoder")},
 }
+GRU = {"model_type": "gru", "d_model": 12, "hidden_size": 10, "vocab_size": 31, "max_position_embeddings": 40}
 SEQ2SEQ_SIZES = ["d_model", "max_position_embeddings"] + [
     f"{side}_{size}" for side in ("encoder", "decoder") for size in ("layers", "attention_heads", "ffn_dim")
 ]
@@ -51,6 +52,7 @@ SIZES = {
     "mistral": [*LLAMA_SIZES, "sliding_window"],
     "qwen2": [*LLAMA_SIZES, "sliding_window"],
     "vaswani": [*SEQ2SEQ_SIZES, "src_vocab_size", "tgt_vocab_size"],
+    "gru": ["d_model", "hidden_size", "vocab_size", "max_position_embeddings"],
 }
 NO_SIZES: list[Any] = [10**9, -1, "12", "", True, 1.5, 12.0, [12], {}, 10**400, BEYOND_FLOAT]
 
@@ -58,10 +60,11 @@ NO_SIZES: list[Any] = [10**9, -1, "12", "", True, 1.5, 12.0, [12], {}, 10**400, 
 @pytest.fixture(scope="module")
 def original(saved: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A directory that loads."""
-    vaswani = tmp_path_factory.mktemp("vaswani")
-    spec = spec_of(VASWANI)
-    save_directory(vaswani, build(spec), spec, family_of("vaswani"), VASWANI, None, {}, Pooling())
-    return lambda name: vaswani if name == "vaswani" else saved(name)
+    ours = {name: tmp_path_factory.mktemp(name) for name in ("vaswani", "gru")}  # transformers does not know them
+    for config in (VASWANI, GRU):
+        name, spec = str(config["model_type"]), spec_of(config)
+        save_directory(ours[name], build(spec), spec, family_of(name), config, None, {}, Pooling())
+    return lambda name: ours[name] if name in ours else saved(name)
 
 
 Original = Callable[[str], Path]
@@ -203,7 +206,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama3", {"eos_token_id": "2"}, "eos_token_id is '2', but must be a token id"),
     ("llama3", {"eos_token_id": [2, None]}, r"eos_token_id is \[2, None\]"),
     ("llama3", {"pad_token_id": 1.0}, "pad_token_id is 1.0"),
-    ("llama3", {"pad_token_id": 67}, "pad_token_id is 67, but the decoder's vocabulary ends at 66"),
+    ("llama3", {"pad_token_id": 67}, "pad_token_id is 67, but the vocabulary ends at 66"),
     ("roberta-mlm", {"pad_token_id": 10**9}, "max_position_embeddings is 40, but must be a whole number from"),
     ("bart", {"decoder_start_token_id": 61}, "decoder_start_token_id is 61, but the vocabulary ends at 60"),
 ]

@@ -22,7 +22,7 @@ def command(
     """Say which class each text belongs to. One text: its labels, the likeliest first. Several: the likeliest label of
     each, a line each.
 
-    regard classify path/to/model "The visuals were amazing, the story was boring."
+    regard classify path/to/model "Amazing visuals, but a boring story."
     regard classify path/to/model < reviews.txt
     regard classify path/to/model "one text" "another" --json
     """

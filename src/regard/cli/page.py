@@ -10,6 +10,8 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+VALUES = {"<int>": "N", "<float>": "X", "<str>": "TEXT", "<list[str]>": "TEXT", "<path>": "PATH"}
+
 
 class Verb(TyperCommand):
     def __init__(self, **attributes: Any) -> None:
@@ -22,8 +24,9 @@ class Verb(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         arguments = [(spelt(p), getattr(p, "help", "") or "") for p in self.params if p.param_type_name == "argument"]
-        options = [p.get_help_record(ctx) for p in self.get_params(ctx) if p.param_type_name == "option"]
-        for heading, rows in (("Arguments", arguments), ("Options", [row for row in options if row])):
+        records = [p.get_help_record(ctx) for p in self.get_params(ctx) if p.param_type_name == "option"]
+        options = [(in_words(record[0]), record[1]) for record in records if record]
+        for heading, rows in (("Arguments", arguments), ("Options", options)):
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)
@@ -33,6 +36,13 @@ class Verb(TyperCommand):
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def in_words(option: str) -> str:
+    """`--seed <int>` → `--seed N`."""
+    for typed, word in VALUES.items():
+        option = option.replace(typed, word)
+    return option
 
 
 def spelt(argument: Any) -> str:

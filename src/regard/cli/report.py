@@ -10,9 +10,9 @@ def command(
     run: Annotated[Path, typer.Argument(help="A training run's directory.")],
     out: Annotated[Path | None, typer.Option(help="Where to draw it: .svg, .png or .pdf.")] = None,
 ) -> None:
-    """Draw the losses, learning rate, gradient norms and attention entropies of a run.
+    """Draw a training run. Its losses, learning rate, gradient norms and attention entropies.
 
-    [dim]regard report runs/book[/dim]
+    regard report runs/book
     """
     from regard.train.report import draw, summarise
 

@@ -22,7 +22,7 @@ def command(
     """Tag every word of each text. Parts of speech, names, whatever the model was trained for. One text: a word per
     line. Several: a text per line, as word/TAG.
 
-    regard tag path/to/model "How many adjectives are in this nice little sentence?"
+    regard tag path/to/model "How many adjectives are in this nice sentence?"
     regard tag path/to/model --json < sentences.txt
     """
     given = texts_or_stdin(texts)

@@ -60,11 +60,11 @@ def command(
         bool | None, typer.Option("--shard", help="Under torchrun: share the weights too (FSDP2).")
     ] = None,
 ) -> None:
-    """Train a transformer on your own text, from scratch or from a model.
+    """Train a model on your own text, from scratch or further.
 
-    [dim]regard train lm --data book.txt --out runs/book[/dim]
-    [dim]regard train translate --data pairs.tsv --out runs/fr --epochs 20[/dim]
-    [dim]regard train classify --data reviews.tsv --from minilm --out runs/reviews[/dim]
+    regard train lm --data book.txt --out runs/book
+    regard train translate --data pairs.tsv --out runs/fr --epochs 20
+    regard train classify --data reviews.tsv --from minilm --out runs/reviews
     """
     given = {name: value for name, value in locals().items() if name not in ("task", "config", "resume", "probe")}
     given["probes"] = probe

@@ -27,7 +27,7 @@ def command(
     readable, and beside transformers if it is installed. Exits 1 if they do not.
 
     regard verify smollm2
-    regard verify path/to/model --text "One sentence." --text "And another, longer one."
+    regard verify path/to/model --text "One." --text "And a longer one."
     """
     loaded = load_model(model, device, dtype)
     rows = ids_of(loaded, text or SENTENCES)

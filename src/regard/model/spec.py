@@ -168,14 +168,13 @@ class Spec:
                 raise ConfigError(f"Rotary positions turn pairs of numbers, but the {name}'s heads have d_k = {a.d_k}.")
             if a.heads * a.d_k > LARGEST_SIZE:
                 raise ConfigError(f"The {name}'s {a.heads:,} heads of {a.d_k:,} numbers are more than any model has.")
-            if self.pad_id is not None and self.pad_id >= stack.n_vocab:
-                raise ConfigError(
-                    f"pad_token_id is {self.pad_id}, but the {name}'s vocabulary ends at {stack.n_vocab - 1}."
-                )
-        if self.start_id is not None and self.start_id >= self.n_vocab:
-            raise ConfigError(
-                f"decoder_start_token_id is {self.start_id}, but the vocabulary ends at {self.n_vocab - 1}."
-            )
+        smaller = min(self.n_vocab, self.source_vocab)
+        for name, id, n_vocab in (
+            ("pad_token_id", self.pad_id, smaller),
+            ("decoder_start_token_id", self.start_id, self.n_vocab),
+        ):
+            if id is not None and id >= n_vocab:
+                raise ConfigError(f"{name} is {id}, but the vocabulary ends at {n_vocab - 1}.")
         return self
 
 

@@ -1,7 +1,7 @@
 """A training run from its settings: tokenizer, data, network, loop; or from where it was interrupted.
 
-`train(settings, …)` leaves a run's directory: `run.toml` (what was asked for), `metrics.jsonl`, `checkpoint-N/`, `latest` and
-`best`, `data/` (the tokenised text), `frames/` (probes) and `report.svg`.
+`train(settings, …)` leaves a run's directory: `run.toml` (what was asked for), `metrics.jsonl`, `checkpoint-N/`, `latest`
+and `best`, `data/` (the tokenised text), `frames/` (probes) and `report.svg`.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The recurrent encoder-decoder of 2015: GRUs, and additive attention from the decoder's state to the encoder's states.
 
-Bahdanau, Cho and Bengio, 2015. The baseline that the Transformer is measured against (docs/baseline.md). No other library has
+Bahdanau, Cho and Bengio, 2015. The baseline that the Transformer is measured against. No other library has
 this model type; its tensors are named as the network's own parameters.
 """
 

@@ -45,13 +45,17 @@ def write(path: str | Path, n: int, seed: int, split: str) -> None:
 
 
 def review(dice: Dice) -> Review:
-    """Perhaps what happened around the film, then what is thought of it."""
-    parts = [dice.weigh(opinions.JUDGEMENTS)(dice)]
+    """What is thought of a film, perhaps after what happened around it; now and then the latter alone."""
+    text, said = dice.weigh(opinions.JUDGEMENTS)(dice)
+    sentences = [text]
     if dice.chance(0.35):
-        parts.insert(0, (dice.weigh(opinions.CONTEXTS)(dice), ()))
-    marked = " ".join(_sentence(text) for text, _ in parts)
+        sentences.insert(0, opinions.context(dice))
+    if dice.chance(0.06):
+        sentences, said = [opinions.context(dice)], ()
+    marked = " ".join(_sentence(sentence) for sentence in sentences)
+    marked = marked.replace(opinions.WHOLE, dice.pick(("film/NOUN", "movie/NOUN")))
     words, tags = zip(*(token.rsplit("/", 1) for token in marked.split()), strict=True)
-    return Review(joined(words), words, tags, label_of([opinion for _, said in parts for opinion in said]))
+    return Review(joined(words), words, tags, label_of(said))
 
 
 def label_of(said: Sequence[Opinion]) -> str:
