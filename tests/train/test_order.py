@@ -126,14 +126,11 @@ def test_batches_keep_their_budget(lengths: list[int], budget: int, window: int,
 
 def test_examples_of_like_length_are_together() -> None:
     lengths = lengths_of(5000, 100)
-    filled = {}
-    for window in (1, 5000):
-        batches = Batches(5000, seed=1, token_budget=2000, lengths=lengths, window=window)
-        found = [batch.indices for batch in batches.epoch()]
-        filled[window] = lengths.sum() / sum(len(i) * lengths[i].max() for i in found)
-    assert filled[5000] > 0.95
-    longest = [int(lengths[batch.indices].max()) for batch in batches.epoch()]
-    assert longest != sorted(longest)  # short ones do not all come first
+    batches = Batches(5000, seed=1, token_budget=2000, lengths=lengths)
+    found = [batch.indices for batch in batches.epoch()]
+    assert lengths.sum() / sum(len(i) * lengths[i].max() for i in found) > 0.95  # one in any order: about 0.52
+    longest = np.array([lengths[indices].max() for indices in found])
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.3  # short ones do not come first
 
 
 def test_the_number_of_batches_can_be_estimated() -> None:

@@ -105,7 +105,9 @@ def test_lines_paragraphs_and_the_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(st.sampled_from("ab é\n\r\t日🦊"), max_size=200), st.integers(2, 40), st.integers(1, 9))
-def test_pieces_joined_are_the_file(tmp_path_factory: pytest.TempPathFactory, text: str, piece: int, block: int) -> None:
+def test_pieces_joined_are_the_file(
+    tmp_path_factory: pytest.TempPathFactory, text: str, piece: int, block: int
+) -> None:
     path = put(tmp_path_factory.mktemp("pieces") / "a.txt", text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "PIECE", piece)
@@ -129,7 +131,11 @@ def test_pieces_end_where_words_do(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_jsonl(tmp_path: Path) -> None:
-    lines = [{"text": "good\nfilm", "label": 1}, {"text": "bad", "label": "no", "more": []}, {"text": "b", "label": True}]
+    lines = [
+        {"text": "good\nfilm", "label": 1},
+        {"text": "bad", "label": "no", "more": []},
+        {"text": "b", "label": True},
+    ]
     path = put(tmp_path / "a.jsonl", "\n\n".join(map(json.dumps, lines)) + '\n{"text": " ", "label": 0}')
     rows, tally = rows_of(LABELLED, path)
     assert fields(rows, "line", "text", "label") == [(1, "good\nfilm", "1"), (3, "bad", "no"), (5, "b", "true")]
@@ -154,7 +160,11 @@ def test_conversations(tmp_path: Path) -> None:
         ("a.tsv", 'a "quote\t1\nb, c\t0\textra\n', [(1, 'a "quote', "1"), (2, "b, c", "0")]),
         ("a.txt", "a\t1\r\nb\t0\r\n", [(1, "a", "1"), (2, "b", "0")]),
         ("a.tsv", "id\tLabel\tSentence\n7\t1\ta\n8\t0\tb", [(2, "a", "1"), (3, "b", "0")]),
-        ("a.csv", 'text,label\n"two\nlines, ""said""",1\nplain,0\n', [(2, 'two\nlines, "said"', "1"), (4, "plain", "0")]),
+        (
+            "a.csv",
+            'text,label\n"two\nlines, ""said""",1\nplain,0\n',
+            [(2, 'two\nlines, "said"', "1"), (4, "plain", "0")],
+        ),
         ("a.csv", "good,1\n\nbad, 0 \n", [(1, "good", "1"), (3, "bad", "0")]),
     ],
 )
@@ -219,7 +229,12 @@ BAD = {
     "open quote": (LABELLED, "a.csv", 'a,1\n"b,2\nc,3\n', "2: this is not CSV: unexpected end"),
     "text after a quote": (LABELLED, "a.csv", 'a,1\n"b"c,2\n', "2: this is not CSV"),
     "messages without roles": (CHAT, "a.jsonl", '{"messages": [{"content": "x"}]}', "1: the messages are not a list"),
-    "tokens not words": (TAGGED, "a.jsonl", '{"tokens": ["a", ""], "tags": ["X", "Y"]}', "1: the tokens are not a list"),
+    "tokens not words": (
+        TAGGED,
+        "a.jsonl",
+        '{"tokens": ["a", ""], "tags": ["X", "Y"]}',
+        "1: the tokens are not a list",
+    ),
     "tags missing": (TAGGED, "a.jsonl", '{"tokens": ["a", "b"], "tags": ["X"]}', "1: there are 2 tokens but 1 tags"),
     "columns": (TAGGED, "a.conllu", "# x\n1\tGo\tVERB\n", "2: there are 3 columns, and a word in CoNLL-U has 10"),
     "numbering": (TAGGED, "a.conllu", conllu(("1", "a", "X"), ("3", "b", "X")), "2: the word is numbered '3' where 2"),

@@ -185,14 +185,23 @@ def _unigram(texts: Iterator[str], vocab_size: int, specials: Specials) -> token
     trainer = trainers.UnigramTrainer(
         vocab_size=vocab_size, special_tokens=specials.spellings, unk_token=unknown, show_progress=False
     )
-    trained.train_from_iterator(texts, trainer)
+    seen = {"▁"}
+    try:
+        trained.train_from_iterator(_noting_characters(texts, seen), trainer)
+    finally:  # before what the library says about it
+        _check_size(vocab_size, len(seen - {" "}) + len(specials.spellings), "the characters and the special tokens")
     pieces = json.loads(trained.to_str())["model"]["vocab"]
     found = [(p, s) for p, s in pieces if p not in specials.spellings]
     vocab = [(token, 0.0) for token in specials.spellings] + _in_order(found)
-    _check_size(vocab_size, len(vocab), "the characters and the special tokens")
     raw = tokenizers.Tokenizer(models.Unigram(vocab, specials.spellings.index(unknown), byte_fallback=False))
     raw.pre_tokenizer, raw.decoder = splitter, decoders.Metaspace(prepend_scheme="first")
     return raw
+
+
+def _noting_characters(texts: Iterator[str], seen: set[str]) -> Iterator[str]:
+    for text in texts:
+        seen.update(text)
+        yield text
 
 
 def _in_order(pieces: list[tuple[str, float]]) -> list[tuple[str, float]]:

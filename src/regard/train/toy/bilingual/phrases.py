@@ -218,7 +218,8 @@ def place(dice: Dice) -> tuple[str, str]:
         country = dice.pick(nouns.COUNTRIES)
         return f"in {country.en}", country.inside
     en, fr, kinds = dice.pick(PLACES_OF)
-    where = some_phrase(dice, nouns.of_kind(*kinds), ("the", "the", "the", *POSSESSIVES, "this", "a"), often=0.2)
+    indefinite = () if fr.endswith("de") else ("a",)  # `de` swallows `des`
+    where = some_phrase(dice, nouns.of_kind(*kinds), (*DEFINITE, "the", "the", "this", *indefinite), often=0.2)
     return f"{en} {where.en}", f"{fr} {where.fr}"
 
 
