@@ -333,11 +333,11 @@ class Model:
         return tuple(sorted(set(range(self.spec.n_vocab)) - set(self._tokenizer.vocab.values())))
 
     def _first_token(self) -> int:
-        """What stands before an empty prompt: the token that begins texts, or ends them."""
+        """What stands for an empty text: the token that begins texts, or ends them."""
         candidates = [self._tokenizer.bos_id if self._tokenizer else None, self.spec.bos_id, *self.spec.eos_ids]
         first = next((i for i in candidates if i is not None and i < self.spec.n_vocab), None)
         if first is None:
-            raise GenerationError("The prompt is empty, and this model has no token to begin with.")
+            raise GenerationError("The text is empty, and this model has no token to begin with.")
         return first
 
     # ── texts in, answers out ───────────────────────────────────────────────────────────────────────────────────────
@@ -438,7 +438,8 @@ class Model:
         return Scores(logprobs.tolist(), written[1:], self.tokenizer.pieces(written[1:]))
 
     def _encode_all(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        return [self._fit(ids, limit) for ids in self.tokenizer.encode_batch(list(texts))]
+        encoded = self.tokenizer.encode_batch(list(texts))
+        return [self._fit(ids or [self._first_token()], limit) for ids in encoded]
 
     def _fit(self, ids: list[int], limit: int | None = None) -> list[int]:
         """Cut to the model's length, keeping the end token where there is one."""

@@ -22,8 +22,9 @@ class Ran:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`tiny_model(name)`: the directory of a tiny model of `tiny_text.MODELS`, made once."""
-    import tiny_text
     import transformers
+
+    import tiny_text
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

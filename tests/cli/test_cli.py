@@ -1,13 +1,16 @@
 """Every verb as a person uses it: what stands on stdout is the answer, and it is what the library itself says."""
 
+import io
 import json
 
 import numpy as np
 import pytest
-import tiny_text
 import torch
 
 import regard as package
+import tiny_text
+from regard.cli.main import run
+from regard.cli.say import bold
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +129,7 @@ def test_fill_keeps_the_other_masks_and_aligns(regard, tiny_model, loaded):
     lines = ran.out.splitlines()
     assert [lines[0], lines[4], lines[5]] == ["mask 1", "", "mask 2"]
     assert all("[MASK]" in line for line in (*lines[1:4], *lines[6:9]))
-    assert len({line.index(" the") for line in lines[1:4]}) == 1
+    assert len({line.index("  the ") for line in lines[1:4]}) == 1
     one = regard("fill", tiny_model("mlm"), "the [MASK] sat", "--top-k", 2).out.splitlines()
     guesses = loaded("mlm").fill("the [MASK] sat", 2)
     assert [line.split()[:2] for line in one] == [[f"{g['probability']:.4f}", g["token"]] for g in guesses]
@@ -153,6 +156,15 @@ def test_embed_compares_writes_and_prints(regard, tiny_model, loaded, tmp_path):
     ran = regard("embed", tiny_model("encoder"), "--out", out, stdin="\n".join(texts))
     assert (ran.code, ran.out, ran.err) == (0, "", f"{out} holds 3 vectors of 24 numbers.\n")
     np.testing.assert_allclose(np.load(out), X.numpy(), atol=1e-6)
+
+
+def test_a_blank_line_is_a_text_too(regard, tiny_model):
+    """A row for every line; a decoder, whose tokenizer adds nothing to a text, reads its beginning of texts."""
+    for name in ("encoder", "decoder"):
+        records = read(regard("embed", tiny_model(name), "--json", stdin="the cat\n\nthe dog\n"))
+        assert [record["text"] for record in records] == ["the cat", "", "the dog"]
+        assert None not in records[1]["embedding"]
+    assert regard("tag", tiny_model("tagger"), stdin="the cat\n\na dog\n").out.splitlines()[1] == ""
 
 
 def test_embed_shows_the_first_numbers(regard, tiny_model, loaded):
@@ -211,6 +223,27 @@ def test_lessons(regard):
     assert "⎣ 0.000295  0.880537  0.119168 ⎦  input 3" in text
     assert max(map(len, text.splitlines())) <= 80
     assert "\033" not in text
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_styles_only_for_a_person_who_wants_them(monkeypatch, variable, value):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert bold("loud") == "loud", "not at a terminal"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert bold("loud") == "\033[1mloud\033[0m"
+    monkeypatch.setenv(variable, value)
+    assert bold("loud") == "loud"
+
+
+def test_a_pipe_without_the_characters_gets_question_marks(monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr("sys.argv", ["regard", "inspect", "gpt2"])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert not ended.value.code
+    assert b"12 ? 7,087,872" in written.getvalue()
 
 
 def test_verify_is_a_table_and_its_code_is_the_verdict(regard, tiny_model, monkeypatch):

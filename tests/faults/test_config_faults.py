@@ -248,6 +248,26 @@ def test_a_file_that_is_no_configuration(original: Original, tmp_path: Path, tex
         regard.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("pooling", "length", "says"),
+    [
+        ({}, {}, "asks for a pooling that is not implemented; there are mean, cls and max"),
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}, {}, "pooling that is not implemented"),
+        ({"pooling_mode_cls_token": True}, {"max_seq_length": -1}, "max_seq_length is -1, but must be a whole number"),
+        ({"pooling_mode_cls_token": True}, {"max_seq_length": "256"}, "max_seq_length is '256'"),
+    ],
+)
+def test_a_sentence_encoder_that_pools_impossibly(
+    original: Original, tmp_path: Path, pooling: dict[str, Any], length: dict[str, Any], says: str
+) -> None:
+    changed(original("bert-classify"), tmp_path, {})
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(length))
+    with pytest.raises(ConfigError, match=says):
+        regard.load(tmp_path)
+
+
 def test_memory_is_estimated_before_anything_is_read(load_with: LoadWith, monkeypatch: pytest.MonkeyPatch) -> None:
     n = sum(p.numel() for p in load_with("gpt2").net.parameters())
     monkeypatch.setattr(opening, "fill", lambda *_: pytest.fail("weights were read"))
@@ -329,7 +349,7 @@ KEYS += [
 ]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @pytest.mark.parametrize("name", SIZES)
 def test_anything_loads_or_is_refused(original: Original, tmp_path: Path, name: str, data: st.DataObject) -> None:

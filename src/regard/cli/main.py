@@ -57,6 +57,7 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 
 def run() -> None:
     """The entry point: what goes wrong for a reason is one sentence on stderr, and exit code 2."""
+    open_what_is_closed()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
@@ -75,6 +76,13 @@ def run() -> None:
         fail("There is not enough memory: use a smaller model, fewer texts, or --dtype bfloat16.")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def open_what_is_closed() -> None:
+    """A process may be started without standard streams; Python then has None in their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  for as long as the process lives
 
 
 def fail(sentence: str) -> None:

@@ -146,6 +146,7 @@ def print_aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> N
     """Rows as columns two spaces apart; those numbered in `right` flush right. Wide characters count as two."""
     from rich.cells import cell_len
 
+    rows = [[" ".join(cell.split("\n")) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = []

@@ -6,15 +6,18 @@ from torch import nn
 from regard.errors import ConfigError
 from regard.store.quant import FORMATS, dequantise, quantise
 
+KEPT = ("embed.positions.weight", "embed.types.weight")  # whole in files of any format
 NAMES = {"q8": "Q8_0", "q8_0": "Q8_0", "q4": "Q4_0", "q4_0": "Q4_0", "q4_1": "Q4_1"}
 
 
 def round_weights(net: nn.Module, name: str) -> None:
-    """Round every matrix whose rows divide into blocks to the nearest values of the format."""
+    """Round what a file of the format would: every matrix whose rows divide into blocks."""
     if name not in NAMES:
         raise ConfigError(f"quantize is {name!r}; it can be {', '.join(NAMES)}.")
     format = NAMES[name]
-    for parameter in net.parameters():
+    for path, parameter in net.named_parameters():
+        if path.endswith(KEPT):
+            continue
         if parameter.dim() == 2 and parameter.shape[1] % FORMATS[format].block_elements == 0:
             raw = quantise(parameter.detach().float().cpu().numpy(), format)
             rounded = torch.from_numpy(dequantise(raw.reshape(-1), format, tuple(parameter.shape)))

@@ -44,12 +44,12 @@ class Permutation:
         return self.n
 
     def __getitem__(self, index: int) -> int:
-        if not 0 <= index < self.n:
-            raise IndexError(index)
         return int(self(np.array([index]))[0])
 
     def __call__(self, indices: NDArray[Any]) -> Ints:
         """Where each of these goes."""
+        if len(indices) and not (0 <= indices.min() and indices.max() < self.n):  # it might walk for ever
+            raise IndexError(f"{indices.min()} … {indices.max()} of {self.n}")
         places = self._through(indices.astype(np.uint64))
         while len(outside := np.flatnonzero(places >= self.n)):
             places[outside] = self._through(places[outside])

@@ -97,10 +97,10 @@ def _difference(manifest: dict[str, Any], depends: dict[str, Any], files: list[F
         return f"The task was {manifest['task']} and is {depends['task']}"
     if manifest["tokenizer"] != depends["tokenizer"]:
         return "The tokenizer is another"
-    if manifest["settings"] != depends["settings"]:
-        return _other_setting(manifest["settings"], depends["settings"])
     if len(manifest["sources"]) != len(files):
         return f"There were {len(manifest['sources'])} files and are {len(files)}"
+    if manifest["settings"] != depends["settings"]:
+        return _other_setting(manifest["settings"], depends["settings"])
     changed = (file.name for file, before in zip(files, manifest["sources"], strict=True) if _changed(file, before))
     name = next(changed, None)
     return None if name is None else f"{name} has changed"

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from regard.errors import RegardError
+from regard.errors import DataError
 from regard.store.atomic import replace_file
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def split_of(text: str) -> str:
 def draw(kind: str, seed: int, split: str, i: int, make: Callable[[Dice], T], text: Callable[[T], str]) -> T:
     """The first thing `make` makes, with the dice of (kind, seed, split, i), whose text belongs to the split."""
     if split not in SPLITS:
-        raise RegardError(f"There is no split {split!r}; use train, dev or test.")
+        raise DataError(f"There is no split {split!r}; use train, dev or test.")
     dice = Dice(f"{kind}/{seed}/{split}/{i}")
     while True:
         made = make(dice)

@@ -33,6 +33,7 @@ WORDS = {
     "sad": "sad tired angry lonely".split(),
     "uncle": "uncle aunt father mother grandmother".split(),
     "spot": ("under the bench", "behind the door", "in the tall grass", "in the hollow tree", "under a flat stone"),
+    "nook": ("on a roof", "behind the church", "next to the well", "in a deep hole"),
     "soon": ("", "soon ", "at last ", "after an hour, ", "at noon, "),
     "sky": ("blue", "grey", "dark", "clear"),
     "loud": ("loud", "soft", "strange", "funny"),
@@ -89,7 +90,7 @@ BAKED_BADLY = (
     ("{soon}{food} {food:come} out of the oven, but it {food:taste} {bad}.",),
     (
         "{b} {b:do} not eat it.",
-        "{b:he} {b:try} it and {b:make} a {loud} face.",
+        "{b:he} {b:try} it and {b:make} a strange face.",
         "{b:long} {b:be} too {sad} to eat it.",
     ),
     (
@@ -119,8 +120,8 @@ LOST_AND_FOUND = (
     *LOSING,
     ("then {b:first} {b:come} along the road.", "the next day, {a:he} {a:meet} {b:first}."),
     (
-        "{b:he} {b:see} {thing} {spot} and {b:give} it to {a:him}.",
-        "{b:he} {b:find} it {spot}.",
+        "{b:he} {b:see} {thing} {nook} and {b:give} it to {a:him}.",
+        "{b:he} {b:find} it {nook}.",
         "{b:long} {b:have} it, and {b:he} {b:give} it back.",
     ),
     ("", "{a} {a:thank} {b} and {a:be} {glad} again.", "{a:long} {a:keep} {thing} in a {size} box now."),

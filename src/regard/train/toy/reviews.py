@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.errors import RegardError
+from regard.errors import DataError
 from regard.train.toy import opinions
 from regard.train.toy.draw import Dice, draw, write_lines
 from regard.train.toy.opinions import Opinion
@@ -40,7 +40,7 @@ def write(path: str | Path, n: int, seed: int, split: str) -> None:
     forms = {".tsv": _tsv, ".jsonl": _jsonl, ".conllu": _conllu}
     ending = Path(path).suffix
     if ending not in forms:
-        raise RegardError(f"{path} does not say how to write reviews; end it in {', '.join(forms)}.")
+        raise DataError(f"{path} does not say how to write reviews; end it in {', '.join(forms)}.")
     write_lines(path, (forms[ending](example(seed, split, i)) for i in range(n)))
 
 
@@ -52,8 +52,12 @@ def review(dice: Dice) -> Review:
         sentences.insert(0, opinions.context(dice))
     if dice.chance(0.06):
         sentences, said = [opinions.context(dice)], ()
-    marked = " ".join(_sentence(sentence) for sentence in sentences)
-    marked = marked.replace(opinions.WHOLE, dice.pick(("film/NOUN", "movie/NOUN")))
+    return compose(sentences, said, dice.pick(("film/NOUN", "movie/NOUN")))
+
+
+def compose(sentences: Sequence[str], said: Sequence[Opinion], whole: str) -> Review:
+    """A review of sentences with their tags and the opinions they state, calling the film by one name throughout."""
+    marked = " ".join(_sentence(sentence) for sentence in sentences).replace(opinions.WHOLE, whole)
     words, tags = zip(*(token.rsplit("/", 1) for token in marked.split()), strict=True)
     return Review(joined(words), words, tags, label_of(said))
 
@@ -79,7 +83,7 @@ def _tsv(made: Review) -> str:
 
 
 def _jsonl(made: Review) -> str:
-    return json.dumps({"text": made.text, "label": made.label, "words": made.words, "tags": made.tags})
+    return json.dumps({"text": made.text, "label": made.label, "tokens": made.words, "tags": made.tags})
 
 
 def _conllu(made: Review) -> str:

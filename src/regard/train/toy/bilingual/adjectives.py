@@ -174,7 +174,14 @@ OPPOSITES = frozenset(
 @cache
 def beside(noun: Noun) -> tuple[Adjective, ...]:
     """The adjectives that can stand beside a noun, ordinals aside."""
-    return tuple(a for a in ADJECTIVES if a.fits(noun) and a.place in ("pre", "post", "attr"))
+    fitting = (a for a in ADJECTIVES if a.fits(noun) and a.place in ("pre", "post", "attr"))
+    return tuple(a for a in fitting if not _means_another(a.en, noun))
+
+
+def _means_another(adjective: str, noun: Noun) -> bool:
+    """Whether French would hear something else: `beau-frère` is a brother-in-law, `petit ami` a boyfriend."""
+    kin = "K" in noun.kinds and adjective in ("beautiful", "small", "little")
+    return kin or (adjective, noun.en) in (("old", "girl"), ("big", "shop"))
 
 
 @cache

@@ -17,7 +17,7 @@ FEELINGS = tuple(adjectives.BY_ENGLISH[word] for word in "happy sad tired nervou
 def contrast(dice: Dice) -> Row:
     """ "The house is old but it is beautiful." """
     noun = dice.pick([n for n in nouns.NOUNS if "I" not in n.kinds])
-    who = some_phrase(dice, [noun], KNOWN, often=0.1)
+    who = some_phrase(dice, [noun], KNOWN, often=0)
     one, other = dice.two(adjectives.said_of(noun))
     while not adjectives.compatible(one, other):
         one, other = dice.two(adjectives.said_of(noun))

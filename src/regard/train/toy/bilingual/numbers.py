@@ -4,7 +4,7 @@ English is British ("one hundred and five"). French is the traditional spelling:
 `et`, and an s on `vingt` and `cent` when they are multiplied and nothing, `mille` included, follows.
 """
 
-from regard.errors import RegardError
+from regard.errors import DataError
 
 LAST = 999_999
 
@@ -68,4 +68,4 @@ def _below_hundred(n: int, final: bool, feminine: bool) -> str:
 
 def _check(n: int) -> None:
     if not 0 <= n <= LAST:
-        raise RegardError(f"{n} cannot be written in words here; use a number from 0 to {LAST}.")
+        raise DataError(f"{n} cannot be written in words here; use a number from 0 to {LAST}.")

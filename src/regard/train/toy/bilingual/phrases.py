@@ -77,7 +77,17 @@ DETERMINERS = {
 }
 POSSESSIVES = ("my", "your", "his", "her", "our", "their")
 DEFINITE = ("the", *POSSESSIVES)
-MANY_ONLY = ("several", "many", "all")
+ALWAYS_MANY = ("several", "many", "all", "bare", "kind")
+NOT_COUNTED = {  # what becomes of a determiner beside a noun that is not counted
+    "a": "part",
+    "bare": "stuff",
+    "several": "part",
+    "many": "part",
+    "number": "part",
+    "numbered": "the",
+    "every": "the",
+    "all": "the",
+}
 BEFORE_VOWEL = {"ce": "cet", "ma": "mon", "sa": "son"}
 SAID_LIKE_YOU = ("uni", "use", "eu", "one")  # "a union", not "an union"
 
@@ -177,20 +187,16 @@ def some_phrase(dice: Dice, choices: Sequence[Noun], determiners: Sequence[str],
     noun = dice.pick(choices)
     determiner = dice.pick(determiners)
     if not noun.counted:
-        determiner = {"a": "part", "bare": "stuff", "every": "the", "number": "part", "numbered": "the"}.get(
-            determiner, determiner
-        )
-        determiner = "part" if determiner in MANY_ONLY else determiner
+        determiner = NOT_COUNTED.get(determiner, determiner)
     if "K" in noun.kinds and determiner in ("this", "that", "every"):
         determiner = dice.pick(POSSESSIVES)
     said = qualities(dice, noun, often, determiner in DEFINITE)
     if determiner in ("number", "numbered"):
-        return noun_phrase(
-            noun, "" if determiner == "number" else dice.pick(DEFINITE), said=said, count=some_count(dice)
-        )
-    many = noun.counted and (
-        determiner in (*MANY_ONLY, "bare", "kind") or (dice.chance(0.35) and determiner != "every")
-    )
+        article = "" if determiner == "number" else dice.pick(DEFINITE)
+        return noun_phrase(noun, article, said=said, count=some_count(dice))
+    if determiner in ALWAYS_MANY:
+        return noun_phrase(noun, determiner, noun.counted, said)
+    many = noun.counted and determiner != "every" and dice.chance(0.35)
     return noun_phrase(noun, determiner, many, said)
 
 

@@ -175,7 +175,12 @@ def quality(dice: Dice) -> Row:
     adjective = dice.pick(choices)
     tense = "past" if dice.chance(0.3) else "now"
     rest = agreed(dice, who, adjective)
-    return said_or_asked(dice, Being(who, rest, tense, "not" if dice.chance(0.2) else ""))
+    return said_or_asked(dice, Being(who, rest, tense, denial(dice, who)))
+
+
+def denial(dice: Dice, who: Phrase) -> str:
+    """Now and then `not`, though never of "all the …": it would mean two things."""
+    return "not" if dice.chance(0.2) and not who.en.startswith("all ") else ""
 
 
 def spoken_about(dice: Dice) -> tuple[Phrase, Sequence[Adjective]]:
@@ -239,8 +244,8 @@ def comparison(dice: Dice) -> Row:
 
 def whereabouts(dice: Dice) -> Row:
     who = some_phrase(dice, nouns.of_kind(*"PATW"), (*KNOWN, "all", "numbered"), often=0.2)
-    negation = "not" if dice.chance(0.2) else ""
-    return said_or_asked(dice, Being(who, phrases.place(dice), "past" if dice.chance(0.25) else "now", negation))
+    tense = "past" if dice.chance(0.25) else "now"
+    return said_or_asked(dice, Being(who, phrases.place(dice), tense, denial(dice, who)))
 
 
 def existence(dice: Dice) -> Row:

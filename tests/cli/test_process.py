@@ -1,0 +1,107 @@
+"""The command as a process: pipes that close, Ctrl-C, and a terminal that is really one."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+REGARD = [sys.executable, "-m", "regard.cli"]
+ENVIRONMENT = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+@pytest.mark.parametrize("verb", ["models", "--help"])
+def test_a_closed_pipe_is_quiet(verb, unbuffered):
+    """`regard models | head -1`, whether the loss is noticed at the first line or when all is said."""
+    environment = {**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*REGARD, verb], **pipes, env=environment) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(timeout=20) == 1
+
+
+def test_a_process_without_standard_streams():
+    done = subprocess.run(["sh", "-c", '"$@" <&- >&-', "sh", *REGARD, "embed", "minilm"], capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"regard: Standard input is empty")
+
+
+def test_ctrl_c_is_quiet_and_130(tiny_model):
+    command = [*REGARD, "chat", str(tiny_model("chat")), "--max-new-tokens", "4"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, env=ENVIRONMENT) as process:
+        process.stdin.write(b"hi\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 130
+        assert process.stderr.read() == b""
+
+
+class Terminal:
+    """A process that believes a person is looking."""
+
+    def __init__(self, *arguments, **environment):
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(sys.executable, [*REGARD, *map(str, arguments)], {**ENVIRONMENT, **environment})
+
+    def until(self, end, seconds=120):
+        """What appears up to and with `end`, or up to the process's own end."""
+        deadline = time.monotonic() + seconds
+        while end not in self.seen and time.monotonic() < deadline:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                try:
+                    self.seen += os.read(self.fd, 65536)
+                except OSError:  # the process has gone
+                    break
+        before, found, self.seen = self.seen.partition(end)
+        return (before + found).decode(errors="replace")
+
+    def type(self, keys, end=b"> "):
+        os.write(self.fd, keys)
+        return self.until(end)
+
+    def leave(self):
+        rest = self.until(b"\0")
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.fd)
+        return code, rest
+
+
+def without_styles(text):
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "\n")
+
+
+def test_a_conversation_at_a_terminal(tiny_model):
+    terminal = Terminal("chat", tiny_model("chat"), "--max-new-tokens", 4)
+    opening = terminal.until(b"\r\n> ")
+    assert "Loading chat" in opening, "a bar while the model loads"
+    assert opening.index("\x1b[?25h") < opening.index("Talking with chat."), "which is gone before anybody types"
+    assert "user: the cat" in terminal.type(b"the cat\n/history\n", end=b"assistant: ")
+    terminal.until(b"\r\n> ")
+    assert "taken back" in terminal.type(b"/undo\n", end=b"\r\n> ")
+    assert "Nothing was said yet." in terminal.type(b"/history\n", end=b"\r\n> ")
+    assert "/exit or Ctrl-D leaves." in terminal.type(b"\x03", end=b"leaves.\r\n> ")
+    os.write(terminal.fd, b"\x04")
+    code, rest = terminal.leave()
+    assert code == 0
+    assert "Traceback" not in rest
+
+
+def test_the_bar_has_a_rate_and_the_time_left(minilm):
+    code, text = Terminal("embed", minilm, "hello").leave()
+    assert code == 0
+    for bar in (r"Loading minilm \S+ +\d+% [\d.]+M parameters/s \d:\d\d:\d\d", r"Embedding \S+ +100%"):
+        assert re.search(bar, without_styles(text))
+    *_, last = text.rpartition("\x1b[2K")  # the line is cleared, and only the answer stands after it
+    assert last.endswith("… (384 numbers)  hello\r\n")
+    assert last.count("\n") == 1
