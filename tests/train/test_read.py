@@ -60,15 +60,30 @@ def test_missing_files_and_directories_are_refused(tmp_path: Path) -> None:
         find_sources([put(tmp_path / "a.csv", "x")], TAGGED)
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", "x")
+    found = find_sources([path], LINES)[0]
+    Path(path).unlink()
+    with pytest.raises(DataError, match=r"a\.txt cannot be read: No such file"):
+        list(read_rows(found, LINES, Tally()))
+    Path(path).mkdir()
+    with pytest.raises(DataError, match=r"a\.txt cannot be read: Is a directory"):
+        list(read_rows(found, LINES, Tally()))
+
+
 def test_standard_input_is_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     class Typed:
         buffer = io.BytesIO("été\nhiver\n".encode())
 
     monkeypatch.setattr(sys, "stdin", Typed)
-    (path,) = expand(["-"])
-    rows, _ = rows_of(LINES, str(path))
-    assert fields(rows, "line", "text") == [(1, "été"), (2, "hiver")]
-    assert path.name == "stdin.txt"
+    (found,) = find_sources(["-"], LINES)
+    for _ in range(2):
+        rows = list(read_rows(found, LINES, Tally()))
+        assert fields(rows, "line", "text") == [(1, "été"), (2, "hiver")]
+    assert Path(rows[0]["file"]).name == "stdin.txt"
+    Typed.buffer = io.BytesIO(b'{"text": "x"}')
+    rows, _ = rows_of(Layout(("text",), format="jsonl"), "-")
+    assert fields(rows, "text") == [("x",)]
 
 
 def test_the_one_text_of_an_archive(tmp_path: Path) -> None:

@@ -107,9 +107,7 @@ def test_the_manifest_says_what_there_is(tmp_path: Path) -> None:
     (source,) = manifest["sources"]
     assert (source["path"], source["size"]) == (str(path), path.stat().st_size)
     assert source["sha256"] == subprocess.check_output(["sha256sum", path], text=True).split()[0]
-    assert columns.summary() == (
-        "3 examples (6 in codes, 3 in length); left out: 1 × blank line; 2 × not wanted."
-    )
+    assert columns.summary() == ("3 examples (6 in codes, 3 in length); left out: 1 × blank line; 2 × not wanted.")
 
 
 # ── prepared once, noticed when it changes ──────────────────────────────────────────────────────────────────────────
@@ -154,8 +152,12 @@ def test_it_is_used_again_until_something_changes(tmp_path: Path, pairs: Path, p
     assert said == [f"The setting bad_rows was 'stop' and is 'skip', so {tmp_path / 'd'} is prepared again."]
 
 
-@pytest.mark.parametrize("settled", [True, False])
-@pytest.mark.parametrize("change", [lambda text: text + "\nx\ty", lambda text: text.replace("cat 7 ", "dog 7 ")])
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "fresh"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda text: text + "\nx\ty", lambda text: text.replace("cat 7 ", "dog 7 ")],
+    ids=["longer", "as long"],
+)
 def test_a_changed_file_is_noticed(
     tmp_path: Path, pairs: Path, packed: PackedTokenizer, change: Callable[[str], str], settled: bool
 ) -> None:
@@ -226,7 +228,7 @@ def test_a_flipped_byte_is_found_when_asked_for(tmp_path: Path) -> None:
     shard = tmp_path / "d" / "codes-00000.values"
     shard.write_bytes(shard.read_bytes().replace(b"b", b"c"))
     Columns(tmp_path / "d")
-    with pytest.raises(DataError, match="the content of codes-00000.values has changed"):
+    with pytest.raises(DataError, match=r"the content of codes-00000\.values has changed"):
         Columns(tmp_path / "d", verify=True)
     ends = tmp_path / "d" / "codes-00000.ends"
     ends.write_bytes(np.array([9, 5], "<i8").tobytes())

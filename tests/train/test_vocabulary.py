@@ -149,7 +149,7 @@ def test_a_bad_row_stops_the_training_with_its_own_words() -> None:
         raise DataError("pairs.tsv:7: the label is empty.")
 
     for kind in KINDS:
-        with pytest.raises(DataError, match="pairs.tsv:7: the label is empty"):
+        with pytest.raises(DataError, match=r"pairs\.tsv:7: the label is empty"):
             train_tokenizer(kind, rows(), SIZE, LM)
 
 

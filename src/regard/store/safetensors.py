@@ -240,7 +240,7 @@ def _check_layout(path: Path, entries: list[Entry], size: int) -> None:
 def _map_file(path: Path) -> safe_open:
     try:
         return safe_open(path, framework="pt")
-    except (SafetensorError, OSError, ValueError) as problem:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as problem:
         raise _damaged(path, f"the safetensors library refuses it ({problem})") from problem
 
 

@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 Lengths = NDArray[Any] | Callable[[Ints], NDArray[Any]]
 
 ROUNDS = 8
+ALL_BITS = (1 << 64) - 1
 WINDOW = 8192  # examples among which those of like length are brought together
 
 
@@ -34,28 +35,35 @@ class Permutation:
     def __init__(self, n: int, *key: int):
         self.n = n
         bits = max(2, (n - 1).bit_length())
-        self._low = np.uint64(bits // 2)
-        self._masks = [np.uint64((1 << b) - 1) for b in (bits // 2, bits - bits // 2)]  # of the low and the high half
+        self._low = bits // 2
+        self._masks = [(1 << b) - 1 for b in (bits // 2, bits - bits // 2)]  # of the low and the high half
         text = ",".join(map(str, key)).encode()
         keys = hashlib.blake2b(text, digest_size=8 * ROUNDS, person=b"regard shuffle").digest()
-        self._keys = np.frombuffer(keys, "<u8").astype(np.uint64)
+        self._keys = [int.from_bytes(keys[i : i + 8], "little") for i in range(0, len(keys), 8)]
 
     def __len__(self) -> int:
         return self.n
 
     def __getitem__(self, index: int) -> int:
-        return int(self(np.array([index]))[0])
+        """Where one of them goes."""
+        if not 0 <= index < self.n:
+            raise IndexError(index)
+        place: int = self._through(index)
+        while place >= self.n:
+            place = self._through(place)
+        return place
 
     def __call__(self, indices: NDArray[Any]) -> Ints:
         """Where each of these goes."""
-        if len(indices) and not (0 <= indices.min() and indices.max() < self.n):  # it might walk for ever
+        if len(indices) and not (indices.min() >= 0 and indices.max() < self.n):
             raise IndexError(f"{indices.min()} … {indices.max()} of {self.n}")
         places = self._through(indices.astype(np.uint64))
         while len(outside := np.flatnonzero(places >= self.n)):
             places[outside] = self._through(places[outside])
         return places.astype(np.int64)
 
-    def _through(self, x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    def _through(self, x: Any) -> Any:
+        """Once through the network: a whole number, or an array of them (uint64)."""
         halves = [x & self._masks[0], x >> self._low]
         for i, key in enumerate(self._keys):
             changed, other = i % 2, 1 - i % 2
@@ -63,11 +71,12 @@ class Permutation:
         return halves[0] | (halves[1] << self._low)
 
 
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(x: Any) -> Any:
     """Every bit of the result depends on every bit of x (the finaliser of SplitMix64; Steele and others, 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x = x & ALL_BITS
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & ALL_BITS
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & ALL_BITS
+    return x ^ (x >> 31)
 
 
 @dataclass(frozen=True)

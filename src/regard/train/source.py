@@ -152,11 +152,9 @@ class Tally:
 class Content(io.RawIOBase):
     """A file's bytes as they stream by, counted and hashed; at its end the file is noted in the tally."""
 
-    def __init__(self, file: File, tally: Tally):
-        self._file, self._tally = file, tally
-        self._stamp = file.stamp()
-        self._settled = self._stamp.mtime_ns < time.time_ns() - SETTLED
-        self._inside = file.open()
+    def __init__(self, file: File, stamp: Stamp, inside: IO[bytes], tally: Tally):
+        self._file, self._stamp, self._inside, self._tally = file, stamp, inside, tally
+        self._settled = stamp.mtime_ns < time.time_ns() - SETTLED
         self._digest, self._size = hashlib.sha256(), 0
 
     def readable(self) -> bool:
@@ -184,17 +182,24 @@ class Content(io.RawIOBase):
         self._tally.files.append({**stamp, "sha256": self._digest.hexdigest()})
 
 
+@contextmanager
+def _reader(file: File, tally: Tally) -> Iterator["io.BufferedReader[Content]"]:
+    """A file to read to its end."""
+    with Content(file, file.stamp(), file.open(), tally) as content, io.BufferedReader(content, 1 << 20) as reader:
+        yield reader
+        content.note()
+
+
 def blocks(file: File, tally: Tally, size: int = 1 << 16) -> Iterator[bytes]:
     """The content in blocks of `size` bytes."""
-    with Content(file, tally) as content, io.BufferedReader(content, 1 << 20) as reader:
+    with _reader(file, tally) as reader:
         while block := reader.read(size):
             yield block
-        content.note()
 
 
 def lines(file: File, tally: Tally) -> Iterator[tuple[int, str]]:
     """Lines with their numbers from 1, each still with its line end; a byte order mark at the start is not text."""
-    with Content(file, tally) as content, io.BufferedReader(content, 1 << 20) as reader:
+    with _reader(file, tally) as reader:
         number = 0
         while line := reader.readline(MAX_LINE + 1):
             number += 1
@@ -205,7 +210,6 @@ def lines(file: File, tally: Tally) -> Iterator[tuple[int, str]]:
             except UnicodeDecodeError as problem:
                 raise not_utf8(file, number, problem) from None
             yield number, text.removeprefix("\ufeff") if number == 1 else text
-        content.note()
 
 
 def not_utf8(file: File, number: int, problem: UnicodeDecodeError) -> DataError:
