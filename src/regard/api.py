@@ -48,7 +48,7 @@ def load(
     """A model by name, directory, .gguf file or training run.
 
     dtype: float32 unless given, in which results equal Hugging Face's. device: auto takes a GPU if there is one.
-    quantize: "q8" or "q4" rounds the matrices as those formats store them. progress: called with bytes done and in all.
+    quantize: "q8" or "q4" rounds the matrices as those formats store them. progress: called with weights done, in all.
     """
     opened = open_model(where)
     chosen = choose_device(device)

@@ -43,3 +43,9 @@ class TrainingError(RegardError):
 
 class DataError(RegardError):
     """Data for training is missing, malformed at a certain line, or its prepared form on the disk is damaged."""
+
+
+def quoted(name: object, limit: int = 80) -> str:
+    """A name from a file, safe to print in a sentence: control characters escaped, never longer than a line."""
+    text = repr(name[:limit] if isinstance(name, str) else name)
+    return text if len(text) <= limit + 2 else text[:limit] + "…"

@@ -79,7 +79,7 @@ def find_spec(where: str) -> "Spec":
         config = known_config(where)
         if config is not None:
             return spec_of(config, where)
-    path = checkpoint_of_run(resolve(where))
+    path = checkpoint_of_run(resolve(where, wanted=["config.json"]))
     lone = sorted(path.glob("*.gguf")) if path.is_dir() else []
     if path.suffix == ".gguf":
         return spec_of_gguf(path)

@@ -55,9 +55,13 @@ def command(
     seed: Annotated[int | None, typer.Option()] = None,
     bf16: Annotated[bool | None, typer.Option("--bf16", help="Compute in bfloat16 where that is safe.")] = None,
     compile: Annotated[bool | None, typer.Option("--compile", help="torch.compile the network.")] = None,
+    checkpoint_activations: Annotated[
+        bool | None,
+        typer.Option("--checkpoint-activations", help="Keep less for the backward pass and compute it again."),
+    ] = None,
     threads: Annotated[int | None, typer.Option()] = None,
     shard: Annotated[
-        bool | None, typer.Option("--shard", help="Under torchrun: share the weights too (FSDP2).")
+        bool | None, typer.Option("--shard/--no-shard", help="Under torchrun: share the weights too (FSDP2).")
     ] = None,
 ) -> None:
     """Train a model on your own text, from scratch or further.
@@ -69,8 +73,12 @@ def command(
     given = {name: value for name, value in locals().items() if name not in ("task", "config", "resume", "probe")}
     given["probes"] = probe
     from regard.api import train_settings, train_with
+    from regard.train.parallel import speaks
 
     settings = train_settings(task, config, given, resume)
+    if not speaks():
+        train_with(settings, resume=resume)
+        return
     with Screen() as screen:
         run = train_with(settings, resume=resume, tell=screen.tell, progress=screen.prepared)
     remark(f"The model is in {run}; its picture is {run / 'report.svg'}.")

@@ -8,18 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, quoted
 
 LARGEST_SIZE = 10_000_000  # of one dimension: the largest real vocabulary and the largest d_ff are under a million
 LARGEST_NUMBER = sys.float_info.max  # a JSON number may be larger: 1e999 is read as infinity
 MOST_LAYERS = 1_000
 MOST_LABELS = 100_000
-
-
-def shown(value: object, limit: int = 80) -> str:
-    """A value from a file, safe to print in a sentence: never longer than a line."""
-    text = repr(value[:limit] if isinstance(value, str) else value)
-    return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
 class Config:
@@ -36,7 +30,7 @@ class Config:
         return next((k for k in keys if self.values.get(k) is not None), keys[0])
 
     def refuse(self, key: str, expected: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {key} is {shown(self.get(key))}, but must be {expected}.")
+        return ConfigError(f"{self.where}: {key} is {quoted(self.get(key))}, but must be {expected}.")
 
     def size(self, *keys: str, default: int | None = None, least: int = 1, most: int = LARGEST_SIZE) -> int:
         value = self.get(*keys, default=default)
@@ -92,7 +86,7 @@ class Config:
         if not listed[0].endswith(endings):
             implemented = ", ".join("…" + ending for ending in endings)
             raise ConfigError(
-                f"{self.where}: architecture {shown(listed[0])} is not implemented; there are {implemented}."
+                f"{self.where}: architecture {quoted(listed[0])} is not implemented; there are {implemented}."
             )
         return listed[0]
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from regard.errors import ConfigError
-from regard.model.config import Config, shown
+from regard.errors import ConfigError, quoted
+from regard.model.config import Config
 from regard.model.spec import Spec
 from regard.model.weightmap import Table
 
@@ -64,7 +64,7 @@ class Family:
 def family_of(model_type: object, where: str = "config.json") -> Family:
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         known = ", ".join(FAMILIES)
-        raise ConfigError(f"{where}: model_type is {shown(model_type)}, but this package knows {known}.")
+        raise ConfigError(f"{where}: model_type is {quoted(model_type)}, but this package knows {known}.")
     family: Family = import_module(f"regard.model.family.{FAMILIES[model_type]}").FAMILY
     return family
 
@@ -78,7 +78,7 @@ def family_of_gguf(architecture: object, where: str) -> Family:
                 return family
             known += family.gguf.architectures
     raise ConfigError(
-        f"{where}: general.architecture is {shown(architecture)}, but this package reads {', '.join(known)}."
+        f"{where}: general.architecture is {quoted(architecture)}, but this package reads {', '.join(known)}."
     )
 
 

@@ -12,8 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from regard.errors import CheckpointError
-from regard.model.config import shown
+from regard.errors import CheckpointError, quoted
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def plan_loading(
         elif rule_and_match := table._rule_for(name):
             matched.append((name, *rule_and_match))
         else:
-            raise CheckpointError(f"{file}: tensor {shown(name)} does not belong to this architecture.")
+            raise CheckpointError(f"{file}: tensor {quoted(name)} does not belong to this architecture.")
     for name, rule, found in sorted(matched, key=lambda m: m[1].extra):  # extras last: they give way
         targets = tuple(_fill(target, found) for target in rule.targets)
         placed = [target in parameters for target in targets]
@@ -140,7 +139,7 @@ def plan_loading(
                 plan.passed_over.append(name)
                 continue
             raise CheckpointError(
-                f"{file}: tensor {shown(name)} has no place in the model that the configuration describes "
+                f"{file}: tensor {quoted(name)} has no place in the model that the configuration describes "
                 "(check the number of layers, the biases and the architecture named there)."
             )
         if rule.extra and targets[0] in source:
@@ -149,7 +148,7 @@ def plan_loading(
         for target in targets:
             if target in source:
                 raise CheckpointError(
-                    f"{file}: tensors {shown(source[target])} and {shown(name)} are for the same parameter."
+                    f"{file}: tensors {quoted(source[target])} and {quoted(name)} are for the same parameter."
                 )
             source[target] = name
         _check_shape(file, name, shape_of(name), rule.form, [parameters[t] for t in targets])
@@ -167,7 +166,7 @@ def _check_shape(file: str, name: str, shape: Sequence[int], form: Form, ours: l
     expected = form.save([torch.empty(s, device="meta") for s in ours]).shape
     if tuple(shape) != tuple(expected):
         raise CheckpointError(
-            f"{file}: tensor {shown(name)} has shape {tuple(shape)}, but the configuration asks for {tuple(expected)}."
+            f"{file}: tensor {quoted(name)} has shape {tuple(shape)}, but the configuration asks for {tuple(expected)}."
         )
 
 

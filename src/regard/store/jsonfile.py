@@ -10,9 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regard.errors import CheckpointError, NotFound, RegardError
+from regard.errors import CheckpointError, NotFound, RegardError, quoted
 from regard.store.atomic import replace_file
-from regard.store.named import quoted
 
 MAX_BYTES = 64 << 20
 MAX_DEPTH = 64

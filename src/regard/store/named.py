@@ -31,9 +31,3 @@ class Planned(NamedTuple):
     shape: tuple[int, ...]
     format: str
     make: Callable[[], torch.Tensor | NDArray[Any]]
-
-
-def quoted(name: object, limit: int = 80) -> str:
-    """A name from a file, safe to print in a sentence: control characters escaped, never longer than a line."""
-    text = repr(name[:limit] if isinstance(name, str) else name)
-    return text if len(text) <= limit + 2 else text[:limit] + "…"

@@ -28,7 +28,7 @@ from regard.text.gguf_vocab import tokenizer_from_gguf
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
 log = logging.getLogger("regard")
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # parameters done, parameters in all
 
 
 @dataclass(frozen=True)

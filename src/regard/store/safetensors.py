@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 import torch
 from safetensors import SafetensorError, safe_open
 
-from regard.errors import CheckpointError, NotFound
+from regard.errors import CheckpointError, NotFound, quoted
 from regard.store.atomic import move_into_place, staging
 from regard.store.jsonfile import parse_object, read_json
-from regard.store.named import Planned, quoted
+from regard.store.named import Planned
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

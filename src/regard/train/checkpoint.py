@@ -3,6 +3,8 @@
 A run's directory holds `checkpoint-N/`, each a model directory that anybody opens, with two files more: the optimiser's
 numbers (`optimizer.safetensors`) and where the run stood (`trainer.json`). `checksums.json` has a SHA-256 for every file.
 At no moment is there a `checkpoint-N` that is not whole, whatever is killed when.
+
+How many processes there were does not show: shards are put together before they are given a name.
 """
 
 import hashlib
@@ -11,24 +13,29 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import CheckpointError
+from regard.model.transformer import Network, build, tie
 from regard.store.atomic import flush, staging
 from regard.store.jsonfile import read_json
 from regard.store.named import Planned
 from regard.store.safetensors import open_checkpoint, write_file
+from regard.train.parallel import Parallel, laid_out
 
 log = logging.getLogger("regard")
 
 NAME = re.compile(r"checkpoint-(\d+)")
 SUMS, OPTIMIZER, TRAINER = "checksums.json", "optimizer.safetensors", "trainer.json"
+WEIGHTS = "weights."  # before the names of weights, where they lie beside the optimiser's numbers
 
 
 @dataclass
@@ -135,11 +142,12 @@ def read_progress(path: Path) -> Progress:
 
 
 def read_optimizer(path: Path) -> dict[str, Tensor]:
+    """As they lie in the file."""
     file = open_checkpoint(path / OPTIMIZER)
-    return {name: file.tensor(name).clone() for name in file.names}
+    return {name: file.tensor(name) for name in file.names}
 
 
-def optimizer_tensors(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(net: Network, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's numbers by the names of the parameters they belong to."""
     names = {id(p): name for name, p in net.named_parameters()}
     found = {}
@@ -150,7 +158,7 @@ def optimizer_tensors(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
     return found
 
 
-def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, saved: dict[str, Tensor]) -> None:
+def restore_optimizer(net: Network, optimizer: torch.optim.Optimizer, saved: Mapping[str, Tensor]) -> None:
     """Fresh tensors, laid out as the parameters are: results must not depend on where a file was mapped."""
     parameters = dict(net.named_parameters())
     state: dict[Any, dict[str, Tensor]] = {}
@@ -159,10 +167,75 @@ def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, saved: d
         if name not in parameters:
             raise CheckpointError(f"The optimiser's {full!r} belongs to no parameter of this model.")
         p = parameters[name]
-        fresh = torch.empty_like(p) if value.shape == p.shape else torch.empty(value.shape)
-        state.setdefault(p, {})[key] = fresh.copy_(value)
+        like = p if value.shape == p.shape else torch.empty(value.shape, device=p.device)
+        state.setdefault(p, {})[key] = laid_out(value, like.detach())
     optimizer.state.clear()
     optimizer.state.update(state)
+
+
+# ── what one process writes for all ─────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Held:
+    """What a checkpoint is made of: how to write the model, and the optimiser's numbers."""
+
+    write_model: Callable[[Path], None]
+    optimizer: dict[str, Tensor]
+
+
+@contextmanager
+def held(
+    run: Path, net: Network, optimizer: torch.optim.Optimizer, write_model: Callable[..., None], together: Parallel
+) -> Iterator[Held]:
+    """Every process asks for it, and the first gets it whole.
+
+    Shards are written by the processes that hold them, put together on the disk and mapped from there, so that nobody ever
+    has the whole in memory.
+    """
+    numbers = optimizer_tensors(net, optimizer)
+    if not together.shard:
+        yield Held(write_model, numbers)
+        return
+    place = run / ".shards.part"
+    try:
+        together.first_does(partial(shutil.rmtree, place, ignore_errors=True))
+        weights = {WEIGHTS + name: p for name, p in net.named_parameters()}
+        put_together(place, {**weights, **numbers}, together)
+        if together.first:
+            whole = open_checkpoint(next(place.glob("*.safetensors")))
+            numbers |= {name: whole.tensor(name) for name in whole.names if not name.startswith(WEIGHTS)}
+            mapped = {name: whole.tensor(WEIGHTS + name) for name, _ in net.named_parameters()}
+            write_model = partial(write_model, net=network_of(net, mapped))
+        yield Held(write_model, numbers)
+    finally:
+        if together.first:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def put_together(place: Path, tensors: dict[str, Tensor], together: Parallel) -> None:
+    """Sharded tensors → one safetensors file, by PyTorch's distributed checkpoints; no pickle is written."""
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.tensor import DTensor
+
+    sharded = {name: t for name, t in tensors.items() if isinstance(t, DTensor)}
+    writer = dcp.HuggingFaceStorageWriter(str(place), save_distributed=True, enable_consolidation=True)
+    try:
+        dcp.save(sharded, storage_writer=writer, process_group=together.patient)
+    except CheckpointException as problem:
+        rank, (reason, _) = min(problem.failures.items())
+        sentence = f"{place} cannot be written to by process {rank}: {reason}; choose another place or make room."
+        raise together.found_by_all(CheckpointError(sentence)) from problem
+
+
+def network_of(net: Network, weights: Mapping[str, Tensor]) -> Network:
+    """The same network with these weights, in no memory of its own."""
+    with torch.device("meta"):
+        other = build(net.spec)
+    other.load_state_dict(weights, strict=False, assign=True)
+    tie(other, net.spec)
+    return other
 
 
 def sha256(path: Path) -> str:

@@ -13,25 +13,28 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import TrainingError
-from regard.model.transformer import Network
+from regard.model.transformer import Network, Seq2Seq
+from regard.nn.block import CrossPostNorm, CrossPreNorm, PostNorm, PreNorm
 from regard.train import checkpoint
 from regard.train.checkpoint import Progress
 from regard.train.optimise import adamw, schedule
-from regard.train.parallel import Parallel, whole
+from regard.train.parallel import Parallel, local
 from regard.train.probe import Probes
+from regard.train.recompute import recompute
 from regard.train.settings import TrainSettings
 from regard.train.task.base import Batch, Task
 
 ALONE = Parallel()
 Tell = Callable[[dict[str, Any]], None]
+T = TypeVar("T")
 
 
 class Feed(Protocol):
@@ -46,16 +49,15 @@ class Feed(Protocol):
     def held_out(self) -> list[Batch]: ...
 
 
-class LossOf(nn.Module):
-    """A task's loss as a module's forward, which is what PyTorch's distributed engines know how to wrap."""
+class Work(nn.Module):
+    """Whatever is computed with a network as a module's forward, which is what PyTorch's distributed engines wrap."""
 
-    def __init__(self, net: Network, task: Task) -> None:
+    def __init__(self, net: Network) -> None:
         super().__init__()
-        self.net, self.task = net, task
+        self.net = net
 
-    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        loss = self.task.loss(self.net, batch)
-        return loss.total, loss.plain
+    def forward(self, work: Callable[..., T], *given: Any) -> T:
+        return work(self.net, *given)
 
 
 @dataclass
@@ -77,31 +79,32 @@ class Trainer:
         net: Network,
         feed: Feed,
         total_steps: int,
-        write_model: Callable[[Path], None],
+        write_model: Callable[..., None],  # a directory and, if it is not the one given here, the network → files
         tell: Tell = lambda event: None,
         together: Parallel = ALONE,
         probes: Probes | None = None,
     ) -> None:
         self.settings, self.task, self.net, self.feed = settings, task, net, feed
         self.total, self.write_model, self.tell, self.together = total_steps, write_model, tell, together
-        self.probes = probes if together.first else None
-        self.run, self.progress, self.stopping = settings.run, Progress(), False
+        self.probes, self.run, self.progress, self.stopping = probes, settings.run, Progress(), False
+        self.blocks = blocks_of(net)
         net.train()
         net.requires_grad_(True)
-        self.module = together.wrap(LossOf(net, task), blocks_of(net))
+        if settings.checkpoint_activations:
+            recompute(self.blocks)
+        self.module = together.wrap(Work(net), self.blocks)
+        self.loss = torch.compile(self.loss_of) if settings.compile else self.loss_of
         self.optimizer = adamw(net, settings.learning_rate, settings.weight_decay, (settings.beta_1, settings.beta_2))
         self.factor = schedule(settings.schedule, settings.warmup_steps, total_steps)
-        if settings.compile:
-            self.module.compile()
 
     def train(self) -> Progress:
-        """Until the last step, a signal to end, or no improvement for too long."""
+        """Until the last step, a signal to end, or no improvement for too long. All processes end after the same step."""
         s, p = self.settings, self.progress
         every_eval = s.eval_steps or max(1, self.total // 10)
         every_save = s.save_steps or every_eval
-        spent, tokens = 0.0, 0  # in steps since the last line of the log
+        spent, tokens, ending = 0.0, 0, False  # time and text since the last line of the log
         with finishing_on_signal(self):
-            while p.step < self.total and not self.stopping:
+            while p.step < self.total and not ending:
                 began = time.monotonic()
                 stepped = self.step()
                 spent, tokens = spent + time.monotonic() - began, tokens + stepped.tokens
@@ -111,12 +114,12 @@ class Trainer:
                     self.log({**facts, "layer_norms": stepped.layer_norms, "rate": rate, "memory": peak_memory()})
                     spent, tokens = 0.0, 0
                 if self.probes and (p.step % s.probe_steps == 0 or p.step == self.total):
-                    self.log({"entropy": self.probes.look(self.net, p.step)})
+                    self.log({"entropy": self.look(self.probes.look, p.step)})
                 if p.step % every_eval == 0 or p.step == self.total:
                     self.evaluate()
-                self.stopping = self.together.agree(self.stopping)
+                ending = self.together.agree(self.stopping)
                 improved = p.best_step == p.step
-                if p.step % every_save == 0 or p.step == self.total or improved or self.stopping:
+                if p.step % every_save == 0 or p.step == self.total or improved or ending:
                     self.save()
         return p
 
@@ -124,21 +127,21 @@ class Trainer:
         """One update of the weights."""
         s, p = self.settings, self.progress
         torch.manual_seed(step_seed(s.seed, p.step, self.together.rank))
-        batches = self.feed.take(p.step)
+        batches = moved(self.feed.take(p.step), self.together.device)
         count, tokens = self.together.sum(sum(b.count for b in batches), sum(b.tokens for b in batches))
+        parts = int(self.together.most(len(batches)))  # where there are fewer, go through the motions
+        batches += [batches[-1].without_weight()] * (parts - len(batches))
         plain = 0.0
         for i, batch in enumerate(batches):
-            with self.last_part_shares(i == len(batches) - 1), self.precision():
-                total, reported = self.module(batch)
-                share = (
-                    batch.weight * self.together.world / max(1.0, count)
-                )  # ranks are averaged, so each counts `world`
+            with self.last_part_shares(i == parts - 1), self.precision():
+                total, reported = self.module(self.loss, batch)
+                share = batch.weight * self.together.world / max(1.0, count)  # ranks are averaged: each counts `world`
                 (total * share).backward()
             plain += batch.weight * float(reported)
         loss = self.together.sum(plain)[0] / max(1.0, count)
-        norm, by_layer = clip_gradients(self.net, s.clip)
+        norm, by_layer = clip_gradients(self.net, s.clip, self.together)
         if not math.isfinite(loss) or not math.isfinite(norm):
-            raise TrainingError(self.what_is_not_a_number(loss))
+            raise self.together.found_by_all(TrainingError(self.what_is_not_a_number(loss)))
         rate = s.learning_rate * self.factor(p.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -148,18 +151,23 @@ class Trainer:
         self.tell({"kind": "step", "step": p.step, "total": self.total, "loss": loss, "tokens": int(tokens)})
         return Stepped(loss, int(tokens), rate, norm, by_layer)
 
+    def loss_of(self, net: Network, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss = self.task.loss(net, batch)
+        return loss.total, loss.plain
+
     def last_part_shares(self, last: bool) -> Any:
-        """Under DDP gradients are exchanged once a step, with its last part."""
+        """Under DDP gradients are exchanged once a step, with its last part; shards exchange them with every part, since
+        to wait would be to hold the whole network's."""
         split = isinstance(self.module, nn.parallel.DistributedDataParallel) and not last
         return self.module.no_sync() if split else nullcontext()  # type: ignore[operator]
 
     def precision(self) -> Any:
-        return torch.autocast("cpu", torch.bfloat16) if self.settings.bf16 else nullcontext()
+        return torch.autocast(self.together.device.type, torch.bfloat16) if self.settings.bf16 else nullcontext()
 
     def what_is_not_a_number(self, loss: float) -> str:
-        where = [
-            name for name, p in self.net.named_parameters() if p.grad is not None and not torch.isfinite(p.grad).all()
-        ]
+        wrong = [float(p.grad is not None and not local(p.grad).isfinite().all()) for p in self.net.parameters()]
+        names = [name for name, _ in self.net.named_parameters()]
+        where = [name for name, ranks in zip(names, self.together.sum(*wrong), strict=True) if ranks]
         first = f"the gradient of {where[0]}" if where else "the loss"
         return (
             f"At step {self.progress.step + 1} {first} is not a finite number (loss {loss:g}); the weights were not "
@@ -167,14 +175,22 @@ class Trainer:
         )
 
     @torch.no_grad()
+    def look(self, work: Callable[..., T], *given: Any) -> T:
+        """`work(net, …)` without learning from it. A network that writes is called once a token, so it is put together."""
+        writing = self.blocks if isinstance(self.net, Seq2Seq) else []
+        self.net.eval()
+        with self.together.gathered(self.module, writing):
+            found: T = self.module(work, *given)
+        self.net.train()
+        return found
+
     def evaluate(self) -> dict[str, float]:
         """Metrics on held-out text; notes whether they are the best so far."""
         p, began = self.progress, time.monotonic()
-        self.net.eval()
-        metrics = self.task.evaluate(self.net, self.feed.held_out())
-        self.net.train()
+        metrics = self.look(self.task.evaluate, moved(self.feed.held_out(), self.together.device))
         judged = metrics.get(self.task.judged_by, metrics["loss"])
         value = -judged if self.task.higher_is_better and self.task.judged_by in metrics else judged
+        value = self.together.of_first(value)  # all must come to the same conclusions
         if p.best is None or value < p.best:
             p.best, p.best_step, p.stale = value, p.step, 0
         else:
@@ -186,12 +202,15 @@ class Trainer:
         return metrics
 
     def save(self) -> None:
-        """A checkpoint; only the first process writes, and the others wait for it."""
-        tensors = checkpoint.optimizer_tensors(self.net, self.optimizer)
-        if self.together.first:
-            path = checkpoint.save(self.run, self.progress, self.write_model, tensors, self.settings.save_total_limit)
-            self.tell({"kind": "saved", "path": str(path)})
-        self.together.wait()
+        """A checkpoint, which the first process writes."""
+
+        def write() -> Path:
+            keep = self.settings.save_total_limit
+            return checkpoint.save(self.run, self.progress, held.write_model, held.optimizer, keep)
+
+        with checkpoint.held(self.run, self.net, self.optimizer, self.write_model, self.together) as held:
+            path = self.together.first_does(write)
+        self.tell({"kind": "saved", "path": str(path)})
 
     def resume(self, path: Path) -> None:
         """Stand where the checkpoint stood. The weights are loaded by whoever made the network."""
@@ -208,23 +227,28 @@ class Trainer:
 
 
 def blocks_of(net: Network) -> list[nn.Module]:
-    from regard.nn.block import CrossPostNorm, CrossPreNorm, PostNorm, PreNorm
-
     return [m for m in net.modules() if isinstance(m, PreNorm | PostNorm | CrossPreNorm | CrossPostNorm)]
 
 
-def clip_gradients(net: Network, limit: float) -> tuple[float, dict[str, float]]:
+def moved(batches: list[Batch], device: torch.device) -> list[Batch]:
+    return [replace(b, tensors={name: x.to(device) for name, x in b.tensors.items()}) for b in batches]
+
+
+@torch.no_grad()
+def clip_gradients(net: Network, limit: float, together: Parallel) -> tuple[float, dict[str, float]]:
     """Scale all gradients so that their norm is at most `limit`; the norm before, and its share per layer."""
-    named = [(name, p.grad) for name, p in net.named_parameters() if p.grad is not None]
-    norms = torch._foreach_norm([g for _, g in named])
-    squares = [float(whole(n)) ** 2 for n in norms]
+    named = [(name, local(p.grad)) for name, p in net.named_parameters() if p.grad is not None]
+    gradients = [g for _, g in named]
+    squares = [norm**2 for norm in torch.stack(torch._foreach_norm(gradients)).tolist()]
+    if together.shard:
+        squares = together.sum(*squares)
     by_layer: dict[str, float] = {}
     for (name, _), square in zip(named, squares, strict=True):
         layer = layer_of(name)
         by_layer[layer] = by_layer.get(layer, 0.0) + square
     total = math.sqrt(sum(squares))
     if total > limit and math.isfinite(total):
-        torch._foreach_mul_([g for _, g in named], limit / total)
+        torch._foreach_mul_(gradients, limit / total)
     return total, {layer: round(math.sqrt(square), 6) for layer, square in by_layer.items()}
 
 

@@ -22,10 +22,12 @@ LONGEST = 64  # tokens
 
 
 class Probes:
-    def __init__(self, run: Path, sentences: Sequence[str], tokenizer: Tokenizer) -> None:
-        self.folder = run / "frames"
+    """`writes`: of several processes that look together, one keeps what is seen."""
+
+    def __init__(self, run: Path, sentences: Sequence[str], tokenizer: Tokenizer, writes: bool = True) -> None:
+        self.folder, self.writes = run / "frames", writes
         self.pairs = [[tokenizer.encode(part)[:LONGEST] for part in text.split("\t")] for text in sentences]
-        if sentences:
+        if sentences and writes:
             self.folder.mkdir(parents=True, exist_ok=True)
             told = [
                 {"text": text, "tokens": [tokenizer.pieces(ids) for ids in pair]}
@@ -42,10 +44,11 @@ class Probes:
         for i, pair in enumerate(self.pairs):
             for name, A in attention_of(net, pair).items():
                 frame[f"{i}.{name}"] = A
-        with staging(self.folder) as stage:
-            file = stage / f"step-{step:06d}.safetensors"
-            write_file(file, [planned(name, A) for name, A in frame.items()], {"step": str(step)})
-            file.replace(self.folder / file.name)
+        if self.writes:
+            with staging(self.folder) as stage:
+                file = stage / f"step-{step:06d}.safetensors"
+                write_file(file, [planned(name, A) for name, A in frame.items()], {"step": str(step)})
+                file.replace(self.folder / file.name)
         sites = dict.fromkeys(name.partition(".")[2] for name in frame)
         return {
             site.removesuffix(".weights"): mean_entropy(

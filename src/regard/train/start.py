@@ -7,8 +7,10 @@ and `best`, `data/` (the tokenised text), `frames/` (probes) and `report.svg`.
 import hashlib
 import json
 import logging
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,8 @@ log = logging.getLogger("regard")
 
 # What may differ between a run and its continuation
 FREE = {"out", "max_steps", "epochs", "log_steps", "eval_steps", "save_steps", "save_total_limit", "patience"}
-FREE |= {"probes", "probe_steps", "threads", "data", "eval_data", "shard", "compile"}
+FREE |= {"probes", "probe_steps", "threads", "data", "eval_data", "shard", "compile", "checkpoint_activations"}
+FREE |= {"accumulate"}  # with more or fewer processes, a step may have to be computed in other parts
 FEWEST, MOST, EPOCHS = 300, 3000, 10  # steps when nothing was said
 
 
@@ -68,20 +71,12 @@ def train(
     if settings.threads:
         torch.set_num_threads(settings.threads)
     with parallel(settings.shard) as together:
-        run = settings.run
-        say = said_by(tell, together)
-        before = checkpoint.newest(run) if run.exists() else None
-        if resume and before is None:
-            raise TrainingError(f"{run} holds no usable checkpoint to resume from.")
-        if before is not None and not resume:
-            raise TrainingError(f"{run} already holds a run; go on with it by --resume, or choose another --out.")
-        run.mkdir(parents=True, exist_ok=True)
-        if together.first:
-            checkpoint.clear_leftovers(run)
-            check_or_write_settings(run, settings, resume)
-        together.wait()
-        layout = replace(LAYOUTS[settings.task], format=settings.format)
-        made = continued(before, settings) if before else begun(settings, layout, say)
+        run, layout = settings.run, replace(LAYOUTS[settings.task], format=settings.format)
+        if not together.first:
+            tell = progress = unheard
+        say = said_by(tell)
+        before = together.first_does(partial(opened, run, settings, resume))
+        made = continued(before, together) if before else begun_together(settings, layout, say, together)
         task = task_named(settings.task)(settings, made.tokenizer, made.labels)
         task.write = write
         columns, held_out = prepared(settings, layout, made, progress, say, together)
@@ -89,12 +84,8 @@ def train(
         weigh_classes(task, columns, settings)
         feed = Feed(task, columns, held_out, settings, together)
         total = steps_of(settings, feed)
-        spec, family = spec_of(made.config), family_of(made.config["model_type"])
-
-        def write_model(path: Path) -> None:
-            save_directory(path, made.net, spec, family, made.config, made.tokenizer, made.generation, Pooling())
-
-        probes = Probes(run, settings.probes, made.tokenizer) if settings.probes and together.first else None
+        write_model = partial(write_directory, made)
+        probes = Probes(run, settings.probes, made.tokenizer, together.first) if settings.probes else None
         trainer = Trainer(settings, task, made.net, feed, total, write_model, tell, together, probes)
         trainer.progress.data, trainer.progress.model = columns.fingerprint, fingerprint(made.config)
         if before is not None:
@@ -109,8 +100,25 @@ def train(
     return run
 
 
-def said_by(tell: Tell, together: Parallel) -> Callable[[str], None]:
-    return lambda text: tell({"kind": "said", "text": text}) if together.first else None
+def said_by(tell: Tell) -> Callable[[str], None]:
+    return lambda text: tell({"kind": "said", "text": text})
+
+
+def unheard(*said: object) -> None:
+    """What processes other than the first have to say."""
+
+
+def opened(run: Path, settings: TrainSettings, resume: bool) -> Path | None:
+    """Where a run goes on from, if it does; its directory is ready then."""
+    before = checkpoint.newest(run) if run.exists() else None
+    if resume and before is None:
+        raise TrainingError(f"{run} holds no usable checkpoint to resume from.")
+    if before is not None and not resume:
+        raise TrainingError(f"{run} already holds a run; go on with it by --resume, or choose another --out.")
+    run.mkdir(parents=True, exist_ok=True)
+    checkpoint.clear_leftovers(run)
+    check_or_write_settings(run, settings, resume)
+    return before
 
 
 def check_or_write_settings(run: Path, settings: TrainSettings, resume: bool) -> None:
@@ -126,6 +134,25 @@ def check_or_write_settings(run: Path, settings: TrainSettings, resume: bool) ->
                 "choose another --out, or --from this run to start anew from its weights."
             )
     path.write_text(settings.as_toml(), encoding="utf-8")
+
+
+def begun_together(settings: TrainSettings, layout: Layout, say: Callable[[str], None], together: Parallel) -> Made:
+    """A new run's tokenizer and first weights are made by the first process; the others open what it made."""
+    if together.world == 1:
+        return begun(settings, layout, say)
+    place, made = settings.run / ".begun.part", list[Made]()
+
+    def begin() -> None:
+        made.append(begun(settings, layout, say))
+        write_directory(made[0], place)
+
+    together.first_does(begin)
+    if not together.first:
+        made.append(continued(place, together))
+    together.wait()
+    if together.first:
+        shutil.rmtree(place, ignore_errors=True)
+    return made[0]
 
 
 def begun(settings: TrainSettings, layout: Layout, say: Callable[[str], None]) -> Made:
@@ -145,15 +172,23 @@ def begun(settings: TrainSettings, layout: Layout, say: Callable[[str], None]) -
     return Made(config, net, tokenizer, labels, start.generation or generation_of(config))
 
 
-def continued(path: Path, settings: TrainSettings) -> Made:
-    """A run as its checkpoint has it. The weights are copied: results must not depend on where a file was mapped."""
-    opened = open_model(path)
-    if opened.tokenizer is None:
+def continued(path: Path, together: Parallel) -> Made:
+    """A run as its checkpoint has it. The weights are copied: results must not depend on where a file was mapped.
+    (Sharding copies too, and only a process's share.)"""
+    found = open_model(path)
+    if found.tokenizer is None:
         raise TrainingError(f"{path} has no tokenizer.")
-    net = load_network(opened)
-    for p in net.parameters():
-        p.data = p.data.clone()
-    return Made(opened.config, net, opened.tokenizer, opened.spec.head.labels, opened.generation)
+    net = load_network(found)
+    if not together.shard:
+        for p in net.parameters():
+            p.data = p.data.clone()
+    return Made(found.config, net, found.tokenizer, found.spec.head.labels, found.generation)
+
+
+def write_directory(made: Made, path: Path, net: Network | None = None) -> None:
+    """The run's model (or another network of the same kind) as a directory that anybody opens."""
+    spec, family = spec_of(made.config), family_of(made.config["model_type"])
+    save_directory(path, net or made.net, spec, family, made.config, made.tokenizer, made.generation, Pooling())
 
 
 def choose_tokenizer(
@@ -241,20 +276,20 @@ def prepared(
     say: Callable[[str], None],
     together: Parallel,
 ) -> tuple[Columns, Columns | None]:
-    """The tokenised text. The first process makes it; the others wait and find it made."""
+    """The tokenised text. The first process makes it; the others find it made."""
     longest = min(settings.block_size, spec_of(made.config).context)
     recipe: Any = ENCODINGS[settings.task](PackedTokenizer(made.tokenizer), longest, made.labels, settings.whole_word)
 
     def one(name: str, data: tuple[str, ...]) -> Columns:
-        sources = find_sources(data, layout)
-        return prepare(settings.run / "data" / name, sources, layout, recipe, progress=progress, say=say)
+        directory = settings.run / "data" / name
 
-    if not together.first:
-        together.wait()
-    both = one("train", settings.data), one("eval", settings.eval_data) if settings.eval_data else None
-    if together.first:
-        together.wait()
-    return both
+        def make() -> None:
+            prepare(directory, find_sources(data, layout), layout, recipe, progress=progress, say=say)
+
+        together.first_does(make)
+        return Columns(directory)
+
+    return one("train", settings.data), one("eval", settings.eval_data) if settings.eval_data else None
 
 
 def weigh_classes(task: Task, columns: Columns, settings: TrainSettings) -> None:
@@ -275,13 +310,15 @@ def steps_of(settings: TrainSettings, feed: Feed) -> int:
 
 
 def resume_from(trainer: Trainer, path: Path) -> None:
-    data, model = trainer.progress.data, trainer.progress.model
+    data, model, together = trainer.progress.data, trainer.progress.model, trainer.together
     trainer.resume(path)
     if trainer.progress.data != data:
-        raise TrainingError(f"{path} was trained on other data; a run goes on with the data it began with.")
+        sentence = f"{path} was trained on other data; a run goes on with the data it began with."
+        raise together.found_by_all(TrainingError(sentence))
     if trainer.progress.model != model:
-        raise TrainingError(f"{path} is of another model than this run's.")
-    trim_metrics(trainer.run / "metrics.jsonl", trainer.progress.step)
+        raise together.found_by_all(TrainingError(f"{path} is of another model than this run's."))
+    if together.first:
+        trim_metrics(trainer.run / "metrics.jsonl", trainer.progress.step)
 
 
 def trim_metrics(path: Path, step: int) -> None:

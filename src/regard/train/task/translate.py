@@ -41,6 +41,7 @@ class Translate(Task):
             "mbart": "MBartForConditionalGeneration",
             "marian": "MarianMTModel",
             "vaswani": "Vaswani",
+            "gru": "Recurrent",
         }
         if family not in architectures:
             raise ConfigError(f"--family is {family!r}; for translation it can be {', '.join(architectures)}.")
@@ -50,6 +51,7 @@ class Translate(Task):
             "vocab_size": t.n_vocab,
             **({"share_all_embeddings": True} if family == "vaswani" else {}),
             "d_model": s.width,
+            **({"hidden_size": s.d_ff or s.width} if family == "gru" else {}),
             **sizes,
             "activation_function": "relu",
             "max_position_embeddings": s.block_size,
