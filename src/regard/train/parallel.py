@@ -56,7 +56,7 @@ class Parallel:
         module = module.to(self.device)
         if self.world == 1:
             return module
-        return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+        return nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
 
     @contextmanager
     def gathered(self, module: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[None]:

@@ -22,6 +22,7 @@ class TrainSettings:
     eval_data: tuple[str, ...] = ()  # else a share of `data` is held out
     eval_share: float = 0.02
     format: str | None = None  # of the data, if its name does not say
+    document: str | None = None  # plain text: a "file", a "paragraph" or a "line" is one text
     start: str | None = None  # `--from`: a model to go on from
     # text
     tokenizer: str = "bpe"  # bpe, wordpiece, unigram or characters, trained on the data; or a model's to take

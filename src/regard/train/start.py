@@ -71,7 +71,7 @@ def train(
     if settings.threads:
         torch.set_num_threads(settings.threads)
     with parallel(settings.shard) as together:
-        run, layout = settings.run, replace(LAYOUTS[settings.task], format=settings.format)
+        run, layout = settings.run, layout_of(settings)
         if not together.first:
             tell = progress = unheard
         say = said_by(tell)
@@ -98,6 +98,11 @@ def train(
         if together.first:
             draw(run)
     return run
+
+
+def layout_of(settings: TrainSettings) -> Layout:
+    usual = LAYOUTS[settings.task]
+    return replace(usual, format=settings.format, document=settings.document or usual.document)
 
 
 def said_by(tell: Tell) -> Callable[[str], None]:

@@ -1,0 +1,212 @@
+"""Two processes that train together are one: the same losses, the same files, and either goes on where the other stopped.
+
+Sums over a batch are taken in another order by two processes than by one, so losses agree within TOLERANCE and not to the
+bit (measured: 4e-7 after 30 steps).
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+import several
+from regard.api import write_targets
+from regard.store.safetensors import open_checkpoint
+from regard.train import checkpoint
+from regard.train.loop import Trainer
+from regard.train.parallel import Parallel, parallel
+from regard.train.settings import TrainSettings
+from regard.train.start import train
+
+TOLERANCE = 1e-5
+STEPS, LATER, END = 30, 34, 38
+WORDS = "the a cat dog sat ran on under mat rug house and but it they was were good red old".split()
+MODES = {"ddp": {"accumulate": 2}, "shard": {"shard": True}}
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked so that they start quickly")
+
+
+def settings(folder: Path, out: str, task: str = "lm", **given) -> TrainSettings:
+    sizes = {"block_size": 16, "layers": 2, "width": 16, "heads": 2, "batch_size": 8, "dropout": 0.0}
+    pace = {"max_steps": STEPS, "warmup_steps": 5, "schedule": "constant", "eval_steps": 15, "log_steps": 1}
+    data = {"data": (str(folder / "text.tsv"),), "format": "text" if task == "lm" else "tsv", "out": str(folder / out)}
+    text = {"tokenizer": "characters", "vocab_size": 64}
+    return TrainSettings(task, **{**data, **text, **sizes, **pace, "threads": 1, **given})
+
+
+def together(asked: TrainSettings, work=None, world: int = 2, **given) -> None:
+    codes = several.wait(several.start(world, lambda rank: (work or train)(asked, **given), asked.run.parent))
+    assert codes == [0] * world, several.said(asked.run.parent, world)
+
+
+def logged(run: Path, key: str) -> dict:
+    """By step."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line[key] for line in lines if key in line}
+
+
+def close(a, b) -> bool:
+    return a == pytest.approx(b, rel=TOLERANCE, abs=TOLERANCE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the text, and the run of one process that the others are compared with."""
+    made, dice = tmp_path_factory.mktemp("together"), random.Random(0)
+    lines = (" ".join(dice.choice(WORDS) for _ in range(4)) for _ in range(700))
+    (made / "text.tsv").write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
+    train(settings(made, "alone", max_steps=END))
+    return made
+
+
+@pytest.fixture(scope="module", params=MODES)
+def pair(request, folder) -> Path:
+    """A run that two processes began, one went on with, and two finished."""
+    asked = partial(settings, folder, request.param, **MODES[request.param])
+    together(asked(probes=("the cat",), probe_steps=STEPS), and_compare if request.param == "shard" else None)
+    train(asked(max_steps=LATER), resume=True)
+    together(asked(max_steps=END), resume=True)
+    return folder / request.param
+
+
+def and_compare(asked: TrainSettings) -> None:
+    """Train, and compare what was saved with what the processes hold, number for number."""
+    trained, original = [], Trainer.train
+    Trainer.train = lambda trainer: compared(trainer, original(trainer)) and trained.append(trainer)
+    train(asked)
+    assert trained
+
+
+def compared(trainer: Trainer, progress: checkpoint.Progress) -> bool:
+    latest = trainer.run / "latest"
+    saved = dict(regard.load(latest).net.named_parameters())
+    moments = open_checkpoint(latest / checkpoint.OPTIMIZER)
+    for name, p in trainer.net.named_parameters():
+        assert p.to_local().numel() < p.numel()
+        assert torch.equal(p.full_tensor(), saved[name]), name
+        for key in ("exp_avg", "exp_avg_sq"):
+            held = trainer.optimizer.state[p][key]
+            assert held.to_local().numel() < p.numel()
+            assert torch.equal(held.full_tensor(), moments.tensor(f"{key}.{name}")), name
+        assert moments.tensor(f"step.{name}") == progress.step
+    return True
+
+
+def test_two_have_the_losses_of_one_and_go_on_from_each_other(pair, folder):
+    alone, found = logged(folder / "alone", "loss"), logged(pair, "loss")
+    assert list(found) == list(range(1, END + 1))
+    assert close(found, alone)
+    assert alone[1] - alone[END] > 0.1  # there was something to agree on
+
+
+def test_two_come_to_the_weights_of_one(pair, folder):
+    a, b = (regard.load(run).net.state_dict() for run in (folder / "alone", pair))
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-4)
+
+
+def test_evaluation_and_probes_are_the_same(pair, folder):
+    alone, found = logged(folder / "alone", "eval"), logged(pair, "eval")
+    assert list(found) == [15, 30, LATER, END]
+    assert all(close(found[step], alone[step]) for step in alone)
+    assert [frame.name for frame in (pair / "frames").glob("step-*")] == ["step-000030.safetensors"]
+    assert list(logged(pair, "entropy")) == [STEPS]
+
+
+def test_a_run_holds_plain_files_that_anybody_opens(pair):
+    """Neither pickles nor shards nor leftovers; everything as its checksum says."""
+    import transformers
+
+    assert not list(pair.glob(".*"))
+    kinds = {path.suffix for path in pair.rglob("*") if path.is_file() and "data" not in path.parts}
+    assert kinds == {".json", ".jsonl", ".safetensors", ".svg", ".toml"}
+    assert all(checkpoint.damage(pair / f"checkpoint-{step}") is None for step in checkpoint.steps(pair))
+    theirs, told = transformers.GPT2LMHeadModel.from_pretrained(pair / "latest", output_loading_info=True)
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
+    ids = torch.arange(3, 9)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(regard.load(pair)(ids), theirs(ids).logits, rtol=0, atol=1e-4)
+
+
+def test_parts_may_differ_between_processes(folder):
+    """Of three examples one process has one and the other two, so one of them computes a part that counts for nothing."""
+    given = {"batch_size": 3, "accumulate": 3, "max_steps": 4, "checkpoint_activations": True}
+    train(settings(folder, "three", **given))
+    together(settings(folder, "three-shards", shard=True, **given))
+    assert close(logged(folder / "three-shards", "loss"), logged(folder / "three", "loss"))
+
+
+def test_a_sharded_translator_writes_what_a_whole_one_writes(folder):
+    given = {"task": "translate", "max_steps": 4, "eval_steps": 4, "block_size": 40, "eval_share": 0.01, "layers": 1}
+    given |= {"probes": ("the cat\ttac eht",), "probe_steps": 4}
+    train(settings(folder, "pairs", **given), write=write_targets)
+    together(settings(folder, "pairs-shards", shard=True, **given), write=write_targets)
+    whole, sharded = (logged(folder / name, "eval")[4] for name in ("pairs", "pairs-shards"))
+    assert set(sharded) == {"loss", "bleu", "chrf"}
+    assert sharded["chrf"] > 0
+    assert close(sharded, whole)
+    whole, sharded = (logged(folder / name, "entropy")[4] for name in ("pairs", "pairs-shards"))
+    assert sharded == {name: pytest.approx(whole[name], abs=1e-3) for name in whole}
+
+
+def test_one_refusal_is_said_once(folder):
+    said = several.start(2, lambda rank: several.regard("train", "lm", *flags(folder, "alone")), folder)
+    assert several.wait(said) == [2, 2]
+    first, second = several.said(folder)
+    assert "already holds a run" in first
+    assert second == ""
+
+
+def flags(folder: Path, out: str, steps: int = STEPS) -> list[str]:
+    named = {"data": folder / "text.tsv", "format": "text", "out": folder / out, "tokenizer": "characters"}
+    named |= {"block-size": 16, "layers": 1, "width": 16, "heads": 2, "batch-size": 4, "max-steps": steps}
+    named |= {"save-steps": 10**6, "eval-steps": 10**6, "threads": 1, "log-steps": 1}
+    return [part for name, value in named.items() for part in (f"--{name}", str(value))]
+
+
+def test_torchrun_and_a_signal_to_end(folder):
+    """The real launcher: a SIGTERM to it reaches both, who finish their step and leave one checkpoint."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "regard.cli", "train", "lm", *flags(folder, "ended", 10**6), "--shard"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "REGARD_TIMEOUT": str(several.TIMEOUT)}
+    metrics = folder / "ended" / "metrics.jsonl"
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True) as running:
+        while running.poll() is None and not (metrics.exists() and len(logged(folder / "ended", "loss")) > 3):
+            time.sleep(0.1)
+        running.send_signal(signal.SIGTERM)
+        said = running.communicate(timeout=several.TIMEOUT)[1]
+    (step,) = checkpoint.steps(folder / "ended")
+    assert step == len(logged(folder / "ended", "loss"))
+    assert checkpoint.damage(folder / "ended" / f"checkpoint-{step}") is None
+    assert (folder / "ended" / "latest").resolve().name == f"checkpoint-{step}"
+    assert said.count("Stopping after this step; a checkpoint will be written.") == 1
+    assert said.count("The model is in") == 1
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_activations_computed_again_are_the_same(dropout, folder):
+    """To the bit, dropout included."""
+    given = {"max_steps": 3, "dropout": dropout}
+    for name, again in (("kept", False), ("again", True)):
+        train(settings(folder, f"{name}-{dropout}", checkpoint_activations=again, **given))
+    a, b = (folder / f"{name}-{dropout}" / "checkpoint-3" for name in ("kept", "again"))
+    for file in ("model.safetensors", checkpoint.OPTIMIZER):  # the moments are the gradients' trace
+        assert (a / file).read_bytes() == (b / file).read_bytes()
+
+
+def test_alone_nothing_is_shared():
+    with parallel(shard=True) as one:
+        assert (one.rank, one.world, one.shard, one.first) == (0, 1, False, True)
+        assert one.sum(1.0, 2.0) == [1.0, 2.0]
+        assert one.first_does(lambda: "done") == "done"
+    assert Parallel(rank=1, world=2).first is False
