@@ -6,6 +6,15 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import matplotlib.pyplot  # noqa: F401  what every process would import is imported once, here
+import torch._dynamo
+import torch.distributed.checkpoint
+import torch.distributed.fsdp  # noqa: F401
+
+import regard.api
+import regard.cli.main
+import regard.train.start
+
 TIMEOUT = 60  # seconds after which a test has failed anyway
 
 
@@ -50,9 +59,7 @@ def said(folder: Path, world: int = 2) -> list[str]:
     return [(folder / f"rank-{rank}.txt").read_text() for rank in range(world)]
 
 
-def regard(*arguments: object) -> None:
-    """The command, in this process."""
-    from regard.cli.main import run
-
+def command(*arguments: object) -> None:
+    """`regard …`, in this process."""
     sys.argv = ["regard", *map(str, arguments)]
-    run()
+    regard.cli.main.run()

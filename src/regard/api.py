@@ -484,6 +484,32 @@ class Model:
         written = written[:-1] if written and written[-1] in self.spec.eos_ids else written
         return trace(self.net, source, self._tokenizer, [start, *written])
 
+    def evaluate(
+        self,
+        data: str | Sequence[str],
+        *,
+        task: str | None = None,
+        most: int | None = None,
+        progress: Any = lambda done, total: None,
+        **given: Any,
+    ) -> dict[str, float]:
+        """The metrics of the model's task (loss, perplexity, accuracy, BLEU, chrF …) on the examples in files."""
+        from regard.train.evaluate import evaluate
+
+        files = [data] if isinstance(data, str) else list(data)
+        said = {name: value for name, value in given.items() if value is not None}
+        return evaluate(
+            self.net,
+            self.opened,
+            self.tokenizer,
+            files,
+            task=task,
+            most=most,
+            given=said,
+            progress=progress,
+            write=write_targets,
+        )
+
     def save(self, directory: str | Path, format: str = "hf", *, quantize: str | None = None) -> Path:
         """Write the model so that others open it: "hf" (a directory for `transformers`) or "gguf" (for llama.cpp).
 

@@ -12,6 +12,7 @@ from regard.cli import (
     convert,
     embed,
     env,
+    eval,
     fill,
     generate,
     inspect,
@@ -28,7 +29,7 @@ from regard.cli.page import Verb
 from regard.errors import RegardError
 
 VERBS = (
-    *(chat, generate, translate, classify, tag, fill, embed, train, report),
+    *(chat, generate, translate, classify, tag, fill, embed, train, eval, report),
     *(inspect, lesson, convert, verify, models, pull, env),
 )
 

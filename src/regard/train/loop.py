@@ -92,8 +92,10 @@ class Trainer:
         net.requires_grad_(True)
         if settings.checkpoint_activations:
             recompute(self.blocks)
+        if settings.compile:
+            for block in self.blocks:
+                block.compile()
         self.module = together.wrap(Work(net), self.blocks)
-        self.loss = torch.compile(self.loss_of) if settings.compile else self.loss_of
         self.optimizer = adamw(net, settings.learning_rate, settings.weight_decay, (settings.beta_1, settings.beta_2))
         self.factor = schedule(settings.schedule, settings.warmup_steps, total_steps)
 
@@ -151,7 +153,7 @@ class Trainer:
         self.tell({"kind": "step", "step": p.step, "total": self.total, "loss": loss, "tokens": int(tokens)})
         return Stepped(loss, int(tokens), rate, norm, by_layer)
 
-    def loss_of(self, net: Network, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss(self, net: Network, batch: Batch) -> tuple[Tensor, Tensor]:
         loss = self.task.loss(net, batch)
         return loss.total, loss.plain
 
@@ -162,7 +164,10 @@ class Trainer:
         return self.module.no_sync() if split else nullcontext()  # type: ignore[operator]
 
     def precision(self) -> Any:
-        return torch.autocast(self.together.device.type, torch.bfloat16) if self.settings.bf16 else nullcontext()
+        """Shards are let go after use, so no copies of them in 16 bits are kept for a second use that does not come."""
+        if not self.settings.bf16:
+            return nullcontext()
+        return torch.autocast(self.together.device.type, torch.bfloat16, cache_enabled=not self.together.shard)
 
     def what_is_not_a_number(self, loss: float) -> str:
         wrong = [float(p.grad is not None and not local(p.grad).isfinite().all()) for p in self.net.parameters()]

@@ -51,6 +51,7 @@ class Task(ABC):
     judged_by: ClassVar[str] = "loss"  # the metric that decides which checkpoint is best
     higher_is_better: ClassVar[bool] = False
 
+    scored: int = 200  # examples of which an answer is written out at an evaluation, where that takes long
     write: Writer | None = None  # encoder-decoders: what the model writes for sources, given by whoever can generate
 
     def __init__(self, settings: TrainSettings, tokenizer: Tokenizer, labels: Sequence[str] = ()) -> None:

@@ -11,8 +11,6 @@ from regard.model.transformer import EncoderDecoder, Network
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss, padded, real_of
 
-SCORED = 200  # pairs translated at an evaluation
-
 
 class Translate(Task):
     defaults: ClassVar[dict[str, Any]] = {
@@ -99,7 +97,7 @@ class Translate(Task):
         from sacrebleu.metrics import BLEU, CHRF
 
         loss = mean_loss(self, net, batches)
-        guesses, references = self.translations(net, batches, SCORED)
+        guesses, references = self.translations(net, batches, self.scored)
         metrics = {"loss": loss}
         if guesses:
             metrics["bleu"] = BLEU().corpus_score(guesses, [references]).score
