@@ -20,7 +20,7 @@ def command(
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Judge a model on held-out text: loss and perplexity, accuracy, BLEU and chrF, by its task.
+    """Judge a model on held-out text. Loss, perplexity, accuracy, BLEU and chrF, by its task.
 
     regard eval toy-translate --data pairs.test.tsv
     regard eval smollm2 --data book.txt --most 20

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import ConfigError
-from regard.model.transformer import EncoderDecoder, Network
+from regard.model.transformer import Network, Seq2Seq
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss, padded, real_of
 
@@ -82,7 +82,7 @@ class Translate(Task):
         return Batch(tensors, count, count + sum(map(len, sources)))
 
     def loss(self, net: Network, batch: Batch) -> Loss:
-        assert isinstance(net, EncoderDecoder)
+        assert isinstance(net, Seq2Seq)
         assert net.unembed is not None
         memory = net.encode(batch["ids"], batch.get("real"))
         X = net.states(batch["inputs"], memory, batch.get("real"))[batch["wanted"]]
