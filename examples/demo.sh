@@ -33,10 +33,15 @@ run regard lesson three-inputs
 heading "4. Sentences as vectors: the nearer to 1, the more alike (MiniLM, a BERT)"
 run regard embed minilm "a cat on a mat" "a kitten on a rug" "stock prices fell" --compare
 
-heading "5. What GPT-2 is made of, from its configuration alone"
+heading "5. Translation, reviews and tags by toy models that this package trained on text it generates"
+run regard translate toy-translate "the European Economic Area" "The old king does not see the two white houses."
+run regard classify toy-bert-sentiment "The movie had amazing visuals, but the story was quite boring."
+run regard tag toy-bert-tags "The movie had amazing visuals, but the story was quite boring."
+
+heading "6. What GPT-2 is made of, from its configuration alone"
 run regard inspect gpt2
 
-heading "6. Is it exact? Ways of computing the same thing, and transformers beside them"
+heading "7. Is it exact? Ways of computing the same thing, and transformers beside them"
 run regard verify minilm
 
 heading "Where to go next"
