@@ -27,8 +27,7 @@ def main() -> None:
         parts.append(f'<text x="{LEFT - 10}" y="{TOP + middle + 5}" text-anchor="end"{bold}>{word}</text>')
         x = LEFT + middle
         parts.append(f'<text transform="translate({x + 4} {TOP - 10}) rotate(-50)"{bold}>{word}</text>')
-        for j in range(i + 1):
-            parts.append(cell(A[i][j], LEFT + CELL * j, TOP + CELL * i))
+        parts += [cell(A[i][j], LEFT + CELL * j, TOP + CELL * i) for j in range(i + 1)]
     caption = f"SmolLM2, layer {LAYER}, head {HEAD}: how much each word (row) looks at those before it"
     parts.append(f'<text x="{LEFT}" y="{TOP + size + 28}" font-size="13" fill="#666">{caption}</text>')
     Path(__file__).with_suffix(".svg").write_text("\n".join([*parts, "</svg>"]) + "\n")
