@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ def test_bundled_then_installed_then_a_path(house: Path, monkeypatch: pytest.Mon
 def test_the_hub_comes_last(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, str | None]] = []
 
-    def note(repo: str, file: str | None = None, *, endpoint: str | None = None) -> Path:
+    def note(repo: str, file: str | None = None, **how: object) -> Path:
         asked.append((repo, file))
         return house
 
@@ -198,7 +199,7 @@ def test_a_repository_is_fetched_without_its_pickles_and_code(server: Hub, saved
 def test_load_goes_to_the_hub_by_itself(
     server: Hub, saved: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "fetch", lambda repo, file=None, *, endpoint: fetch(repo, file, endpoint=server.url))
+    monkeypatch.setattr(hub, "fetch", lambda repo, file=None, **asked: fetch(repo, file, endpoint=server.url))
     server.repositories["someone/tiny-bert"] = files_of(saved("bert"))
     assert regard.load("someone/tiny-bert").family == "bert"
 
@@ -249,8 +250,9 @@ def test_a_hub_that_breaks_off_or_talks_nonsense(
 
 
 def test_nobody_listens(server: Hub) -> None:
-    server.server_close()
-    with pytest.raises(NotFound, match="it could not be reached"):
-        fetch("someone/tiny", endpoint=server.url)
-    with pytest.raises(NotFound, match="it could not be reached"):
-        fetch("someone/tiny", "a.gguf", endpoint=server.url)
+    with socket.socket() as taken:  # a port that was free a moment ago
+        taken.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    for file in (None, "a.gguf"):
+        with pytest.raises(NotFound, match="it could not be reached"):
+            fetch("someone/tiny", file, endpoint=nowhere)
