@@ -40,6 +40,21 @@ class Measured:
         return f"| {self.what} | {self.seconds:.3f} s | | | ≤ {self.limit:g} s {verdict} |"
 
 
+@dataclass(frozen=True)
+class Share:
+    """A part of something, with what it must reach or must not exceed."""
+
+    what: str
+    share: float
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def row(self) -> str:
+        met = self.share >= (self.at_least or 0) and (self.at_most is None or self.share <= self.at_most)
+        aim = f"≥ {self.at_least:.0%}" if self.at_least is not None else f"≤ {self.at_most:.0%}"
+        return f"| {self.what} | | | {self.share:.1%} | {aim} {'met' if met else '**not met**'} |"
+
+
 def alternate(
     what: str,
     unit: str,

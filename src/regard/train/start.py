@@ -26,6 +26,7 @@ from regard.text.tokenizer import Tokenizer
 from regard.train import checkpoint
 from regard.train.data import Feed
 from regard.train.encoding import ENCODINGS, LAYOUTS
+from regard.train.heap import keep_freed_memory
 from regard.train.loop import Tell, Trainer
 from regard.train.parallel import Parallel, parallel
 from regard.train.prepare import Told, prepare
@@ -70,6 +71,7 @@ def train(
     """Train until done; the directory of the run."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
+    keep_freed_memory()
     with parallel(settings.shard) as together:
         run, layout = settings.run, layout_of(settings)
         if not together.first:
