@@ -4,6 +4,7 @@ It holds a network, its spec and its tokenizer, and hands each wish to the room 
 when they are needed.
 """
 
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -469,20 +470,47 @@ class Model:
 
     # ── looking and keeping ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def trace(self, text: str | Sequence[int], target: str | Sequence[int] | None = None) -> "Trace":
-        """Every number of a run, by name."""
-        from regard.explain.trace import trace
+    def trace(
+        self,
+        text: str | Sequence[int],
+        target: str | Sequence[int] | None = None,
+        *,
+        max_new_tokens: int = 0,
+        sites: Sequence[str] | None = None,
+        memory_limit: int | None = None,
+        **sampling: Any,
+    ) -> "Trace":
+        """Every number of a run, by name, and why each is what it is.
+
+        With `max_new_tokens` the run goes on over text the model writes (`trace.steps` says how each token was chosen). An
+        encoder-decoder writes its own target if none is given. `sites` are patterns of the nodes that will be looked at.
+        """
+        from regard.explain.trace import MEMORY_LIMIT, Step, trace
 
         def ids_of(given: str | Sequence[int]) -> list[int]:
             return self._fit(self.tokenizer.encode(given)) if isinstance(given, str) else list(given)
 
-        source = ids_of(text)
-        if not isinstance(self.net, Seq2Seq):
-            return trace(self.net, source, self._tokenizer)
-        start = self.settings.decoder_start_token_id or 0
-        written = self.answers(source, num_beams=1, n=1)[0][0].ids if target is None else ids_of(target)
-        written = written[:-1] if written and written[-1] in self.spec.eos_ids else written
-        return trace(self.net, source, self._tokenizer, [start, *written])
+        ids, target_ids, written = ids_of(text), None, list[Token]()
+        writes = isinstance(self.net, Seq2Seq) and self.spec.head.kind == "lm" and target is None
+        if writes or max_new_tokens:
+            most = {"max_new_tokens": max_new_tokens} if max_new_tokens else {}
+            written = list(self.stream_tokens(ids, alternatives=10, **{"temperature": 0, **most, **sampling}))
+        if isinstance(self.net, Seq2Seq):
+            start = self.settings.decoder_start_token_id or 0
+            said = [token.id for token in written] if writes else ids_of(target if target is not None else ids)
+            target_ids = [start, *(said[:-1] if said and said[-1] in self.spec.eos_ids else said)]
+        else:
+            ids = [*ids, *(token.id for token in written)]
+        limit = MEMORY_LIMIT if memory_limit is None else memory_limit
+        found = trace(self.net, ids, self._tokenizer, target_ids, sites=sites, memory_limit=limit)
+        begin = 1 if target_ids is not None else len(ids) - len(written)
+        for i, token in enumerate(written):
+            likely = tuple((found.pieces([id])[0], id, math.exp(p)) for id, p in token.alternatives)
+            piece = found.pieces([token.id])[0]
+            found.steps.append(
+                Step(begin + i, token.id, piece, math.exp(token.logprob), likely, begin + i - 1 if i else 0)
+            )
+        return found
 
     def evaluate(
         self,

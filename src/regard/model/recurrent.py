@@ -62,16 +62,19 @@ class Recurrent(Part):
         if cache.state is None or cache.keys is None:
             cache.keys = side.cross.keys(memory)
             cache.state = torch.tanh(side.first(memory[:, 0, h:]))  # the backward GRU ends at the first token
-        outs, looks = [], []
+        said = list[Tensor]()
+        steps = dict[str, list[Tensor]]((name, []) for name in ("cross.scores", "cross.weights", "cross.Z", "states"))
         for t in range(Y.shape[1]):
-            read, A = side.cross(cache.state, cache.keys, memory, memory_real)
+            read, S, A = side.cross(cache.state, cache.keys, memory, memory_real)
             cache.state = side.cell(torch.cat([Y[:, t], read], -1), cache.state)
-            outs.append(torch.tanh(side.out(torch.cat([cache.state, read, Y[:, t]], -1))))
-            looks.append(A)
+            said.append(side.out(torch.cat([cache.state, read, Y[:, t]], -1)))
+            for kept, x in zip(steps.values(), (S, A, read, cache.state), strict=True):
+                kept.append(x)
         cache.length += Y.shape[1]
-        if watched():
-            see("decoder.cross.weights", torch.stack(looks, 1)[:, None])  # (B, 1, M, N): as one head
-        return self.dropout(see("decoder.out", torch.stack(outs, 1)))
+        if watched():  # what happened step by step, shown at once: (B, 1, M, …), as one head
+            for name, each in steps.items():
+                see(f"decoder.{name}", torch.stack(each, 1) if name == "states" else torch.stack(each, 1)[:, None])
+        return self.dropout(see("decoder.out", torch.tanh(see("decoder.dense", torch.stack(said, 1)))))
 
     def logits(self, states: Tensor) -> Tensor:
         return see("logits", self.unembed(states))

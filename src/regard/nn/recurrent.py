@@ -25,13 +25,15 @@ class AdditiveAttention(Part):
         projected: Tensor = self.W_h(memory)
         return projected
 
-    def forward(self, state: Tensor, keys: Tensor, memory: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Decoder state (B, d_state) → what it reads (B, d_memory) and where it looks (B, T)."""
+    def forward(
+        self, state: Tensor, keys: Tensor, memory: Tensor, real: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Decoder state (B, d_state) → what it reads (B, d_memory), and the scores and weights (B, T) of where it looks."""
         S = self.v(torch.tanh(self.W_s(state)[:, None] + keys))[..., 0]  # (B, T)
         if real is not None:
             S = S.masked_fill(~real, -math.inf)
         A = S.softmax(-1)
-        return (A[:, None] @ memory)[:, 0], A
+        return (A[:, None] @ memory)[:, 0], S, A
 
 
 class RecurrentEncoder(Part):

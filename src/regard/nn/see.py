@@ -4,6 +4,9 @@ Every intermediate tensor of every model passes through `see(name, x)`. Nobody w
 callable `(full_name, x) -> x`; it may keep what it is shown or return something else in its stead. Tracing, editing,
 ablation and the page are watchers, and nothing is threaded through a signature for them.
 
+A watcher may also have a method `known(place)`. It is asked before a part runs, and what it answers (not None) is taken for
+the part's result: so a run can be replayed from the middle, and one block of many can be looked into on its own.
+
 The full name is the module's own path in the network followed by the local name: inside `decoder.0.attention`,
 `see("weights", A)` shows `decoder.0.attention.weights`.
 """
@@ -49,8 +52,12 @@ class Part(nn.Module):
     place = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _watch.get() is None:
+        watcher = _watch.get()
+        if watcher is None:
             return super().__call__(*args, **kwargs)
+        known = getattr(watcher, "known", None)
+        if known is not None and (answer := known(self.place)) is not None:
+            return answer
         token = _place.set(self.place)
         try:
             return super().__call__(*args, **kwargs)
