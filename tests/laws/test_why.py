@@ -86,7 +86,7 @@ def test_beyond_the_limit_there_is_a_sentence(saved):
         model.trace(SOURCE, memory_limit=1000)
     few = model.trace(SOURCE, sites=["*.weights"])
     assert few.nodes() == [f"decoder.{i}.attention.weights" for i in range(3)]
-    with pytest.raises(NotFound, match="no node 'decoder.0.mlp.up'"):
+    with pytest.raises(NotFound, match=r"no node 'decoder\.0\.mlp\.up'"):
         few["decoder.0.mlp.up"]
 
 
@@ -105,8 +105,11 @@ def test_an_index_outside_gets_a_sentence(saved):
 def test_what_is_hidden_says_why(saved):
     trace = regard.load(saved("mistral")).trace([7, 9, 12, 40, 33, 8, 21, 15])  # a window of 5
     later, far = (trace.why("decoder.0.attention.masked", (0, *pair)) for pair in ((2, 4), (7, 1)))
-    assert later.value == far.value == -math.inf and later.agrees and far.agrees
-    assert "comes later" in later.note and "further back than 5" in far.note
+    assert later.value == far.value == -math.inf
+    assert later.agrees
+    assert far.agrees
+    assert "comes later" in later.note
+    assert "further back than 5" in far.note
     assert later.to_json()["value"] == "-∞"
 
 
@@ -131,3 +134,12 @@ def test_a_translation_is_traced_as_it_is_written():
     assert trace.ids[:1] == model.tokenizer.encode("the European Economic Area")[:1]
     assert trace.target_ids[1:] == [step.id for step in trace.steps][: len(trace.target_ids) - 1]
     assert "la" in str(trace.why("decoder.0.cross.weights", (0, 1, 2)))
+
+
+def test_a_mask_in_the_text_is_the_mask_token():
+    model = regard.load("toy-bert")
+    trace = model.trace("the cat sat on the [MASK] .")
+    assert "[MASK]" in trace.tokens
+    place = trace.tokens.index("[MASK]")
+    likeliest = model.fill("the cat sat on the [MASK] .")[0]
+    assert int(trace["probabilities"][place].argmax()) == likeliest["id"]

@@ -146,7 +146,7 @@ def test_without_scaling_wide_heads_saturate_and_gradients_vanish():
 def test_lessons_compute_what_they_show(name):
     steps = LESSONS[name].steps()
     assert len(steps) >= 3
-    assert all(torch.isfinite(step.value).all() for step in steps)
+    assert not any(step.value.isnan().any() or step.value.eq(torch.inf).any() for step in steps)  # −∞ is a mask's
 
 
 def test_lesson_values_are_the_lectures():

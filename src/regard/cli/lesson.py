@@ -1,23 +1,30 @@
 """`regard lesson`: a lecture's example, worked number by number in the terminal."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.say import AsJSON, bold, dim, print_aligned, print_json
+from regard.cli.say import AsJSON, bold, check_writable, dim, load_model, print_aligned, print_json, readable_path
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from regard.explain.lesson import Step
+
 
 def command(
     name: Annotated[str | None, typer.Argument(help="Which one; without it, the list.", metavar="NAME")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw what has bars as a picture too: .svg, .png or .pdf.", metavar="FILE")
+    ] = None,
     json: AsJSON = False,
 ) -> None:
     """Work through one of the lectures' examples. Every matrix is computed while you look.
 
     regard lesson
     regard lesson three-inputs
+    regard lesson gradient-flow --plot flow.svg
     regard lesson the-cat-sat --json
     """
     from regard.explain.lesson import LESSONS, lesson
@@ -29,29 +36,49 @@ def command(
             print_aligned([(key, each.title) for key, each in LESSONS.items()])
         return
     chosen = lesson(name)
+    if plot is not None:
+        from regard.explain.lesson.draw import draw
+
+        check_writable(plot)
+        draw(chosen, plot, load_model)
     if json:
-        print_json([{"say": s.say, "formula": s.formula, "value": s.value.tolist()} for s in chosen.steps()])
+        print_json(chosen.to_json(load_model)["steps"])
         return
     print(bold(chosen.title))
-    for i, step in enumerate(chosen.steps(), 1):
-        print(f"\n{i}. {step.say}")
-        names = chosen.words if len(step.value) == len(chosen.words) else ()
-        for line in rows(step.formula, step.value, names):
+    for i, step in enumerate(chosen.steps(load_model), 1):
+        print()
+        print_wrapped(step.say, f"{i}. ")
+        names = chosen.names(step)
+        for line in bars(step, names) if step.bars else rows(step.formula, step.value, names, step.columns):
             print(f"   {line}")
         if step.by_hand:
-            print(dim(f"   {step.by_hand}"))
+            print_wrapped(step.by_hand, "   ", faint=True)
+    if plot is not None:
+        print(f"\nThe picture is {readable_path(plot.absolute())}.")
 
 
-def rows(formula: str, value: "Tensor", names: tuple[str, ...]) -> list[str]:
-    """The matrix with its formula in front of the middle row and its rows' names behind."""
-    cells = [[figure(x) for x in row] for row in value.tolist()]
-    width = max(len(c) for row in cells for c in row)
-    lines = []
+def print_wrapped(text: str, lead: str, faint: bool = False) -> None:
+    import textwrap
+
+    for line in textwrap.wrap(text, 80, initial_indent=lead, subsequent_indent=" " * len(lead)):
+        print(dim(line) if faint else line)
+
+
+def rows(formula: str, value: "Tensor", names: tuple[str, ...], columns: tuple[str, ...] = ()) -> list[str]:
+    """The matrix with its formula in front of the middle row, its rows' names behind and its columns' above."""
+    decimals = next((n for n in range(6) if not (value.round(decimals=n) - value).abs().gt(1e-9).any()), 6)
+    cells = [[figure(x, decimals) for x in row] for row in value.tolist()]
+    widths = [max(len(c) for row in cells for c in row)] * len(cells[0])
+    if columns:
+        widths = [max(width, len(name)) for width, name in zip(widths, columns, strict=True)]
+    above = [" " * (len(formula) + 5) + "  ".join(f"{c:>{w}}" for c, w in zip(columns, widths, strict=False))]
+    lines = above if columns else []
     for i, row in enumerate(cells):
         lead = f"{formula} = " if i == len(cells) // 2 else " " * (len(formula) + 3)
         left, right = ("[", "]") if len(cells) == 1 else ("⎡⎢⎣"[edge(i, len(cells))], "⎤⎥⎦"[edge(i, len(cells))])
         name = f"  {names[i]}" if names else ""
-        lines.append(f"{lead}{left} " + "  ".join(f"{c:>{width}}" for c in row) + f" {right}{name}")
+        written = "  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True))
+        lines.append(f"{lead}{left} {written} {right}{name}")
     return lines
 
 
@@ -59,6 +86,43 @@ def edge(i: int, n: int) -> int:
     return 0 if i == 0 else 2 if i == n - 1 else 1
 
 
-def figure(x: float) -> str:
-    """Whole numbers plainly, others with six decimals."""
-    return f"{x:.0f}" if x == round(x) else f"{x:.6f}"
+def figure(x: float, decimals: int) -> str:
+    """Whole numbers plainly, others with the decimals the matrix needs, and ∞ as itself."""
+    if abs(x) == float("inf"):
+        return "∞" if x > 0 else "-∞"
+    return f"{x:.0f}" if x == round(x) else f"{x:.{decimals}f}"
+
+
+# ── bars ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+NUMBER = 7  # characters of 1.2e-05, or of 28155.4 rounded
+
+
+def bars(step: "Step", names: tuple[str, ...]) -> list[str]:
+    """A bar and a number per cell, the columns side by side, all on one scale that is stated below."""
+    import math
+
+    label = max(len(name) for name in names)
+    room = min(24, (76 - label) // len(step.columns) - NUMBER - 3)
+    values = step.value.tolist()
+    placed = [[math.log10(x) if step.bars == "log" else x for x in row] for row in values]
+    low = math.floor(min(min(row) for row in placed)) if step.bars == "log" else 0.0
+    high = max(max(row) for row in placed)
+    lines = [step.formula, " " * label + "".join(f"  {name:<{room + NUMBER + 1}}" for name in step.columns)]
+    for name, row, lengths in zip(names, values, placed, strict=True):
+        drawn = (bar((x - low) / ((high - low) or 1), room) for x in lengths)
+        cells = (f"  {each} {short(x):>{NUMBER}}" for each, x in zip(drawn, row, strict=True))
+        lines.append(f"{name:<{label}}{''.join(cells)}")
+    scale = f"logarithmic, from {short(10**low)}" if step.bars == "log" else "from 0"
+    return [line.rstrip() for line in lines] + [dim(f"Bars are {scale}.")]
+
+
+def bar(share: float, room: int) -> str:
+    eighths = round(max(0.0, min(1.0, share)) * room * 8)
+    return f"{'█' * (eighths // 8)}{EIGHTHS[eighths % 8].strip()}".ljust(room)
+
+
+def short(x: float) -> str:
+    """At most seven characters: 0.0123, 14.8, 28155, 1.2e-05."""
+    return f"{x:.3g}" if 1e-3 <= abs(x) < 1e3 or x == 0 else f"{x:.0f}" if 1e3 <= abs(x) < 1e6 else f"{x:.1e}"

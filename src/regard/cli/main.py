@@ -13,6 +13,7 @@ from regard.cli import (
     embed,
     env,
     eval,
+    explain,
     fill,
     generate,
     inspect,
@@ -24,13 +25,15 @@ from regard.cli import (
     train,
     translate,
     verify,
+    view,
+    worksheet,
 )
 from regard.cli.page import Verb
 from regard.errors import RegardError
 
 VERBS = (
     *(chat, generate, translate, classify, tag, fill, embed, train, eval, report),
-    *(inspect, lesson, convert, verify, models, pull, env),
+    *(view, explain, lesson, worksheet, inspect, convert, verify, models, pull, env),
 )
 
 app = typer.Typer(

@@ -24,9 +24,13 @@ class Verb(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         arguments = [(spelt(p), getattr(p, "help", "") or "") for p in self.params if p.param_type_name == "argument"]
-        records = [p.get_help_record(ctx) for p in self.get_params(ctx) if p.param_type_name == "option"]
-        options = [(in_words(record[0]), record[1]) for record in records if record]
-        for heading, rows in (("Arguments", arguments), ("Options", options)):
+        panels: dict[str, list[tuple[str, str]]] = {"Arguments": arguments, "Options": []}
+        for p in self.get_params(ctx):
+            record = p.get_help_record(ctx) if p.param_type_name == "option" else None
+            if record:
+                rows = panels.setdefault(getattr(p, "rich_help_panel", None) or "Options", [])
+                rows.append((in_words(record[0]), record[1]))
+        for heading, rows in panels.items():
             if rows:
                 with formatter.section(heading):
                     formatter.write_dl(rows)

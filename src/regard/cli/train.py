@@ -8,61 +8,171 @@ import typer
 
 from regard.cli.say import remark
 
+DATA, LENGTH, NETWORK, LEARNING = "What to learn from", "How long and how much", "The network", "The optimiser"
+KEPT, MACHINE = "What is kept and shown", "The machine"
+
 
 def command(
     task: Annotated[str, typer.Argument(help="lm, mlm, classify, tag, translate or chat.")],
     data: Annotated[
-        list[str] | None, typer.Option(help="Files, globs, or - for stdin; may be given several times.")
+        list[str] | None,
+        typer.Option(help="Files, globs, or - for stdin; may be given several times.", rich_help_panel=DATA),
     ] = None,
     out: Annotated[str | None, typer.Option(help="The run's directory.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; flags go over it.")] = None,
     start: Annotated[str | None, typer.Option("--from", help="A model to go on from, instead of from scratch.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    eval_data: Annotated[list[str] | None, typer.Option(help="Held-out files; else a share of --data.")] = None,
+    eval_data: Annotated[
+        list[str] | None, typer.Option(help="Held-out files; else a share of --data.", rich_help_panel=DATA)
+    ] = None,
+    eval_share: Annotated[
+        float | None, typer.Option(help="The share of --data that is held out; else 0.02.", rich_help_panel=DATA)
+    ] = None,
     format: Annotated[
-        str | None, typer.Option(help="text, jsonl, csv, tsv, parallel or conllu, if the name does not say.")
+        str | None,
+        typer.Option(help="text, jsonl, csv, tsv, parallel or conllu, if the name does not say.", rich_help_panel=DATA),
     ] = None,
-    document: Annotated[str | None, typer.Option(help="Plain text: a file, a paragraph or a line is one text.")] = None,
-    max_steps: Annotated[int | None, typer.Option()] = None,
-    epochs: Annotated[float | None, typer.Option()] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Texts per step.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Tokens per step, texts of like length together.")] = None,
-    accumulate: Annotated[int | None, typer.Option(help="Parts a step is computed in.")] = None,
-    block_size: Annotated[int | None, typer.Option(help="The longest text, in tokens.")] = None,
-    learning_rate: Annotated[float | None, typer.Option()] = None,
-    schedule: Annotated[str | None, typer.Option(help="cosine, linear, constant, noam or inverse-sqrt.")] = None,
-    warmup_steps: Annotated[int | None, typer.Option()] = None,
-    weight_decay: Annotated[float | None, typer.Option()] = None,
-    label_smoothing: Annotated[float | None, typer.Option()] = None,
-    dropout: Annotated[float | None, typer.Option()] = None,
-    family: Annotated[str | None, typer.Option(help="gpt2, llama; m2m_100, marian, bart, vaswani, gru.")] = None,
-    layers: Annotated[int | None, typer.Option()] = None,
-    width: Annotated[int | None, typer.Option()] = None,
-    heads: Annotated[int | None, typer.Option()] = None,
-    d_ff: Annotated[int | None, typer.Option()] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="bpe, wordpiece, unigram, characters, or a model's.")] = None,
-    vocab_size: Annotated[int | None, typer.Option()] = None,
-    eval_steps: Annotated[int | None, typer.Option()] = None,
-    save_steps: Annotated[int | None, typer.Option()] = None,
-    log_steps: Annotated[int | None, typer.Option()] = None,
-    save_total_limit: Annotated[int | None, typer.Option(help="Checkpoints kept besides the best.")] = None,
-    patience: Annotated[int | None, typer.Option(help="Evaluations without improvement before stopping.")] = None,
-    class_weights: Annotated[bool | None, typer.Option("--class-weights", help="Rare classes count more.")] = None,
-    whole_word: Annotated[bool | None, typer.Option("--whole-word", help="mlm: hide whole words.")] = None,
+    document: Annotated[
+        str | None,
+        typer.Option(help="Plain text: a file, a paragraph or a line is one text.", rich_help_panel=DATA),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="bpe, wordpiece, unigram or characters; or a model, to take its.", rich_help_panel=DATA),
+    ] = None,
+    vocab_size: Annotated[
+        int | None, typer.Option(help="The most tokens a new vocabulary has; else 4096.", rich_help_panel=DATA)
+    ] = None,
+    block_size: Annotated[
+        int | None,
+        typer.Option(help="The longest text, in tokens; lm: how many are seen at once.", rich_help_panel=DATA),
+    ] = None,
+    whole_word: Annotated[
+        bool | None, typer.Option("--whole-word", help="mlm: hide whole words.", rich_help_panel=DATA)
+    ] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(help="Updates of the weights; else ten epochs, within 300 to 3000.", rich_help_panel=LENGTH),
+    ] = None,
+    epochs: Annotated[
+        float | None, typer.Option(help="Instead: how often to go through the data.", rich_help_panel=LENGTH)
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Texts per step.", rich_help_panel=LENGTH)] = None,
+    batch_tokens: Annotated[
+        int | None,
+        typer.Option(help="Instead: tokens per step, texts of like length together.", rich_help_panel=LENGTH),
+    ] = None,
+    accumulate: Annotated[
+        int | None,
+        typer.Option(help="Parts a step is computed in, to save memory; else 1.", rich_help_panel=LENGTH),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Stop after this many evaluations without improvement.", rich_help_panel=LENGTH),
+    ] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(help="lm: gpt2, llama; translate: m2m_100, marian, bart, vaswani, gru.", rich_help_panel=NETWORK),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="Layers (of encoder and decoder each); else 4.", rich_help_panel=NETWORK)
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Numbers per token, d_model; else 256.", rich_help_panel=NETWORK)
+    ] = None,
+    heads: Annotated[
+        int | None, typer.Option(help="Attention heads; they divide the width; else 4.", rich_help_panel=NETWORK)
+    ] = None,
+    d_ff: Annotated[
+        int | None,
+        typer.Option(
+            help="Inner width of a layer's MLP (gru: its state); else the family's own.", rich_help_panel=NETWORK
+        ),
+    ] = None,
+    dropout: Annotated[
+        float | None,
+        typer.Option(help="The share of values dropped in training; else 0.1.", rich_help_panel=NETWORK),
+    ] = None,
+    learning_rate: Annotated[
+        float | None,
+        typer.Option(help="At its peak; else as suits the task, 1e-4 with --from.", rich_help_panel=LEARNING),
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="cosine or linear (to a tenth), noam or inverse-sqrt, constant.", rich_help_panel=LEARNING),
+    ] = None,
+    warmup_steps: Annotated[
+        int | None, typer.Option(help="Steps over which the rate rises to its peak.", rich_help_panel=LEARNING)
+    ] = None,
+    weight_decay: Annotated[
+        float | None, typer.Option(help="How strongly matrices are drawn to 0.", rich_help_panel=LEARNING)
+    ] = None,
+    beta_1: Annotated[
+        float | None, typer.Option(help="AdamW's first beta; else 0.9.", rich_help_panel=LEARNING)
+    ] = None,
+    beta_2: Annotated[
+        float | None, typer.Option(help="AdamW's second; 0.95, translate 0.98.", rich_help_panel=LEARNING)
+    ] = None,
+    clip: Annotated[
+        float | None, typer.Option(help="The longest a gradient may be; else 1.0.", rich_help_panel=LEARNING)
+    ] = None,
+    label_smoothing: Annotated[
+        float | None,
+        typer.Option(help="How far from certain an answer should be; translate 0.1.", rich_help_panel=LEARNING),
+    ] = None,
+    class_weights: Annotated[
+        bool | None,
+        typer.Option("--class-weights", help="classify: rare classes count more.", rich_help_panel=LEARNING),
+    ] = None,
+    eval_steps: Annotated[
+        int | None, typer.Option(help="Steps between evaluations; else a tenth of all.", rich_help_panel=KEPT)
+    ] = None,
+    save_steps: Annotated[
+        int | None, typer.Option(help="Steps between checkpoints; else as --eval-steps.", rich_help_panel=KEPT)
+    ] = None,
+    log_steps: Annotated[
+        int | None, typer.Option(help="Steps between lines in metrics.jsonl; else 10.", rich_help_panel=KEPT)
+    ] = None,
+    save_total_limit: Annotated[
+        int | None, typer.Option(help="Checkpoints kept besides the best; else 2.", rich_help_panel=KEPT)
+    ] = None,
     probe: Annotated[
-        list[str] | None, typer.Option(help="A sentence to look at while training; may be given several times.")
+        list[str] | None,
+        typer.Option(
+            help="A text whose attention is kept as training goes on (translate: source, tab, target); "
+            "may be given several times.",
+            rich_help_panel=KEPT,
+        ),
     ] = None,
-    probe_steps: Annotated[int | None, typer.Option()] = None,
-    seed: Annotated[int | None, typer.Option()] = None,
-    bf16: Annotated[bool | None, typer.Option("--bf16", help="Compute in bfloat16 where that is safe.")] = None,
-    compile: Annotated[bool | None, typer.Option("--compile", help="torch.compile the network.")] = None,
+    probe_steps: Annotated[
+        int | None, typer.Option(help="Steps between looks at the probes; else 100.", rich_help_panel=KEPT)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For first weights, order and dropout; else 0.", rich_help_panel=MACHINE)
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Cores to compute with; else all.", rich_help_panel=MACHINE)
+    ] = None,
+    bf16: Annotated[
+        bool | None,
+        typer.Option("--bf16", help="Compute in bfloat16 where that is safe.", rich_help_panel=MACHINE),
+    ] = None,
+    compile: Annotated[
+        bool | None, typer.Option("--compile", help="torch.compile the layers.", rich_help_panel=MACHINE)
+    ] = None,
     checkpoint_activations: Annotated[
         bool | None,
-        typer.Option("--checkpoint-activations", help="Keep less for the backward pass and compute it again."),
+        typer.Option(
+            "--checkpoint-activations",
+            help="Keep less for the backward pass and compute it again.",
+            rich_help_panel=MACHINE,
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option()] = None,
     shard: Annotated[
-        bool | None, typer.Option("--shard/--no-shard", help="Under torchrun: share the weights too (FSDP2).")
+        bool | None,
+        typer.Option(
+            "--shard/--no-shard", help="Under torchrun: share out the weights (FSDP2).", rich_help_panel=MACHINE
+        ),
     ] = None,
 ) -> None:
     """Train a model on your own text, from scratch or further.

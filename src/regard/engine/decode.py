@@ -39,6 +39,7 @@ def first_logits(stepper: Stepper, prompts: list[int]) -> Tensor:
     return logits[torch.tensor(prompts, device=logits.device)]
 
 
+@torch.inference_mode(False)  # the weights stay fit for gradients, whoever asks first
 def lay_out_for_decoding(net: nn.Module) -> None:
     """Store the weights the way that one-row products read fastest. No number changes; once is enough."""
     if getattr(net, "laid_out", False):

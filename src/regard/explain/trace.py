@@ -157,6 +157,12 @@ class Trace:
         elif self.wants(name):
             self._inside.setdefault(place, {})[name] = x[0]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of numbers that are held now."""
+        with self._lock:
+            return sum(size(x) for held in (self._spine, *self._inside.values()) for x in held.values())
+
     def _let_go(self, newest: str) -> None:
         sizes = {place: sum(size(x) for x in held.values()) for place, held in self._inside.items()}
         spine = sum(size(x) for x in self._spine.values())

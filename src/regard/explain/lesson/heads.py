@@ -1,0 +1,51 @@
+"""Multi-head attention on The cat sat: two heads in parallel, side by side, one output projection. A real `MultiHead`."""
+
+import torch
+
+from regard.explain.lesson.step import Load, Step, matrix, on_page, seen_while
+from regard.nn.attention import MultiHead
+
+W_Q = "1 0 0 0; 0 1 0 0; 0 0 0 1; 0 0 1 0"  # the second head asks with its two features exchanged
+W_O = "1 0 1 0; 0 1 0 1; 1 0 -1 0; 0 1 0 -1"  # the heads' sum, then their difference
+
+
+def two_heads(load: Load) -> list[Step]:
+    E = matrix("1 0 1 0; 0 1 0 1; 1 1 1 1")
+    seen = seen_while(lambda: attention()(E[None]))
+    Q, K, A, Z, M = (seen[name][0] for name in ("Q", "K", "weights", "Z", "M"))  # without the batch axis
+    first, second = on_page("The cat sat"), on_page("The cat sat", head=1)
+    return [
+        Step("The cat sat, four numbers a word. Head 1 takes the first two, head 2 the last two.", "X", E),
+        Step("Head 1 asks for words like itself: its W_q is the identity.", "Q₁", Q[0]),
+        Step("Head 2 asks for the opposite: its W_q exchanges the two features.", "Q₂", Q[1]),
+        Step("Both offer the same keys here, and values too.", "K₁ = K₂ = V₁ = V₂", K[0]),
+        Step(
+            "Each head has its own weights; d_k is now 2. In head 1, like finds like.",
+            "A₁ = softmax(Q₁K₁ᵀ/√2)",
+            A[0],
+            state=first,
+        ),
+        Step(
+            "In head 2, in the same sentence, The finds cat and cat finds The.",
+            "A₂ = softmax(Q₂K₂ᵀ/√2)",
+            A[1],
+            state=second,
+        ),
+        Step(
+            "What each head found, side by side.",
+            "Z = [Z₁ Z₂]",
+            torch.cat([Z[0], Z[1]], 1),
+            state=on_page("The cat sat", "heads"),
+        ),
+        Step("The output projection may mix them. This one adds the heads, and subtracts them.", "W_o", matrix(W_O)),
+        Step("What multi-head attention gives: Z₁ + Z₂, then Z₁ - Z₂.", "M = [Z₁ Z₂] W_o", M),
+    ]
+
+
+def attention() -> MultiHead:
+    """Two heads over four features, their weights as above; nn.Linear stores each W transposed."""
+    heads = MultiHead(4, 2, bias=False).double().requires_grad_(False)
+    identity = torch.eye(4, dtype=torch.float64)
+    for part, W in ((heads.W_q, matrix(W_Q)), (heads.W_k, identity), (heads.W_v, identity), (heads.W_o, matrix(W_O))):
+        part.weight.copy_(W.T)
+    return heads

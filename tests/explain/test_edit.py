@@ -1,0 +1,384 @@
+"""Every place and every what: what becomes of the node itself, what follows from it, and what is refused."""
+
+import json
+
+import pytest
+import torch
+
+import regard
+from regard.errors import NotFound, RegardError, TaskError
+from regard.explain.edit import compile_edits, describe
+
+IDS, TARGET = [7, 9, 12, 40, 33, 8, 21], [11, 30, 8, 44]
+AFTER = "logits"
+
+
+@pytest.fixture(scope="module")
+def traces(saved):
+    done = {}
+
+    def trace(name):
+        if name not in done:
+            model = regard.load(saved(name))
+            done[name] = model.trace(IDS, TARGET if model.spec.kind == "encoder-decoder" else None)
+        return done[name]
+
+    return trace
+
+
+@pytest.fixture
+def gpt(traces):
+    return traces("gpt2")
+
+
+def changed(before, after):
+    """The nodes that are not the same any more."""
+    return [name for name in before.nodes() if not torch.equal(before[name], after[name])]
+
+
+# ── values ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("what", ["zero", "off", {"set": 0}, "set 0", {"scale": 0}, "scale 0"])
+def test_a_head_off_is_its_Z_zero_and_nothing_before_it_changes(gpt, what):
+    after = gpt.edit({"decoder.1.attention.head.2": what})
+    Z = gpt["decoder.1.attention.Z"].clone()
+    Z[2] = 0
+    assert torch.equal(after["decoder.1.attention.Z"], Z)
+    assert changed(gpt, after)[0] == "decoder.1.attention.Z"
+    assert AFTER in changed(gpt, after)
+    assert after.edits == {"decoder.1.attention.head.2": what}
+
+
+@pytest.mark.parametrize(
+    ("place", "node", "at"),
+    [
+        ("decoder.1.mlp.neuron.17", "decoder.1.mlp.act", (slice(None), 17)),
+        ("decoder.1.mlp.neuron.17[3]", "decoder.1.mlp.act", (3, 17)),
+        ("token.4", "embed.tokens", 4),
+        ("decoder.0.attention.head.1[2, 0:4]", "decoder.0.attention.Z", (1, 2, slice(0, 4))),
+        ("decoder.0.attention.weights[2, 1, :]", "decoder.0.attention.weights", (2, 1)),
+        ("decoder.0.attention.scores[0, -1]", "decoder.0.attention.scores", (0, -1)),
+        ("decoder.2.out[5]", "decoder.2.out", 5),
+        ("decoder.0.norm_2.variance", "decoder.0.norm_2.variance", ()),
+        ("logits[6, 3]", "logits", (6, 3)),
+    ],
+)
+def test_scaled_places(gpt, place, node, at):
+    after = gpt.edit({place: "scale 2"})
+    expected = gpt[node].clone()
+    expected[at] *= 2
+    assert torch.equal(after[node], expected)
+    assert changed(gpt, after)[0] == node
+
+
+def test_the_neuron_of_a_gated_mlp_is_what_its_gate_lets_through(traces):
+    llama = traces("llama-gqa-tied")
+    after = llama.edit({"decoder.0.mlp.neuron.5": "zero"})
+    assert changed(llama, after)[0] == "decoder.0.mlp.gated"
+    assert (after["decoder.0.mlp.gated"][:, 5] == 0).all()
+
+
+def test_mean_is_over_tokens(gpt):
+    after = gpt.edit({"decoder.0.attention.head.1": "mean", "token.2": "mean", "decoder.2.mlp.act": "mean"})
+    Z = after["decoder.0.attention.Z"][1]
+    torch.testing.assert_close(Z, Z.mean(0).expand_as(Z))
+    torch.testing.assert_close(after["embed.tokens"][2], gpt["embed.tokens"].mean(0))
+    assert torch.equal(after["embed.tokens"][3], gpt["embed.tokens"][3])
+    act = after["decoder.2.mlp.act"]
+    torch.testing.assert_close(act, act[:1].expand_as(act))
+
+
+def test_set_one_number_or_several(gpt):
+    place = "decoder.0.attention.weights[1, 3, :]"
+    rows = [0.5, 0.25, 0.25, 0, 0, 0, 0]
+    assert gpt.edit({place: {"set": rows}})["decoder.0.attention.weights"][1, 3].tolist() == rows
+    after = gpt.edit({place: {"set": rows}})
+    V = gpt["decoder.0.attention.V"][1]
+    torch.testing.assert_close(after["decoder.0.attention.Z"][1, 3], V[0] / 2 + V[1] / 4 + V[2] / 4)
+    assert (gpt.edit({place: "set 0.3"})["decoder.0.attention.weights"][1, 3] == 0.3).all()
+
+
+@pytest.mark.parametrize("what", ["swap 1 4", {"swap": [4, 1]}])
+def test_swapping_two_words_is_the_other_text(gpt, what):
+    """Rows 1 and 4 of the token embeddings: the same as typing the two words the other way round."""
+    ids = [7, 33, 12, 40, 9, 8, 21]
+    after = gpt.edit({"embed.tokens": what})
+    other = regard.explain.trace.trace(gpt.net, ids, None)
+    torch.testing.assert_close(after["logits"], other["logits"])
+
+
+def test_swap_is_along_the_first_axis_of_what_is_named(gpt):
+    Z = gpt["decoder.0.attention.Z"]
+    assert torch.equal(gpt.edit({"decoder.0.attention.Z": "swap 0 2"})["decoder.0.attention.Z"], Z[[2, 1, 0]])
+    one = gpt.edit({"decoder.0.attention.head.1": "swap 0 2"})["decoder.0.attention.Z"]
+    assert torch.equal(one[1], Z[1][[2, 1, 0, 3, 4, 5, 6]])
+    assert torch.equal(one[0], Z[0])
+
+
+def test_numbers_from_another_run(traces):
+    gpt = traces("gpt2")
+    other = regard.explain.trace.trace(gpt.net, [7, 9, 12, 41, 33, 8, 21], None)
+    patched = gpt.edit({"decoder.1.out": {"from": other}})
+    torch.testing.assert_close(patched["logits"], other["logits"])
+    one = gpt.edit({"decoder.0.attention.head.1": {"from": other}})
+    assert torch.equal(one["decoder.0.attention.Z"][1], other["decoder.0.attention.Z"][1])
+    assert torch.equal(one["decoder.0.attention.Z"][0], gpt["decoder.0.attention.Z"][0])
+    shorter = regard.explain.trace.trace(gpt.net, [7, 9], None)
+    with pytest.raises(TaskError, match=r"\(7, 24\) here and \(2, 24\)"):
+        gpt.edit({"decoder.1.out": {"from": shorter}})
+
+
+def test_several_edits_of_one_node_act_one_after_the_other(gpt):
+    after = gpt.edit({"decoder.0.H": "scale 2", "decoder.0.H[1]": "zero", "decoder.0.H[1, 3]": "set 5"})
+    expected = gpt["decoder.0.H"] * 2
+    expected[1] = 0
+    expected[1, 3] = 5
+    assert torch.equal(after["decoder.0.H"], expected)
+
+
+# ── wildcards ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_star_is_every_layer_or_every_head(gpt):
+    heads = {f"decoder.{i}.attention.head.{h}": "zero" for i in range(3) for h in range(3)}
+    each = gpt.edit(heads)["logits"]
+    assert torch.equal(gpt.edit({"decoder.*.attention.head.*": "zero"})["logits"], each)
+    assert torch.equal(gpt.edit({"decoder.*.attention.Z": "zero"})["logits"], each)
+    some = gpt.edit({"decoder.*.attention.head.1": "zero"})
+    assert all((some[f"decoder.{i}.attention.Z"][1] == 0).all() for i in range(3))
+    assert (some["decoder.2.attention.Z"][0] != 0).any()
+
+
+# ── switches ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_scaling_off_leaves_the_dots(gpt):
+    after = gpt.edit({"decoder.1.attention.scaling": "off"})
+    assert torch.equal(after["decoder.1.attention.scores"], gpt["decoder.1.attention.dots"])
+    assert changed(gpt, after)[0] == "decoder.1.attention.scores"
+
+
+def test_mask_off_lets_every_token_see_every_token(gpt):
+    after = gpt.edit({"decoder.1.attention.mask": "off"})
+    assert torch.equal(after["decoder.1.attention.masked"], gpt["decoder.1.attention.scores"])
+    assert (after["decoder.1.attention.weights"] > 0).all()
+
+
+def test_entries_of_the_mask(traces):
+    gpt = traces("gpt2")
+    after = gpt.edit({"decoder.0.attention.mask[3, 1]": "hide", "decoder.0.attention.mask[3, 5]": "show"})
+    weights = after["decoder.0.attention.weights"]
+    assert (weights[:, 3, 1] == 0).all()
+    assert (weights[:, 3, 5] > 0).all()
+    assert (weights[:, 3, 4] == 0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, 7))
+    assert torch.equal(weights[:, 4], gpt["decoder.0.attention.weights"][:, 4])
+
+
+@pytest.mark.parametrize(("name", "site"), [("bert-mlm", "encoder.1.attention"), ("bart", "decoder.0.cross")])
+def test_hiding_where_there_is_no_mask(traces, name, site):
+    """A column: no query looks at that key. There was nothing to see in the scores before."""
+    before = traces(name)
+    after = before.edit({f"{site}.mask[:, 2]": "hide"})
+    plain = before[f"{site}.weights"].clone()
+    plain[:, :, 2] = 0
+    torch.testing.assert_close(after[f"{site}.weights"], plain / plain.sum(-1, keepdim=True))
+
+
+def test_the_window_of_a_mask_can_be_opened(traces):
+    mistral = traces("mistral")  # each sees 5 tokens, itself included
+    assert (mistral["decoder.0.attention.weights"][:, 6, 1] == 0).all()
+    after = mistral.edit({"decoder.0.attention.mask[6, 1]": "show"})
+    assert (after["decoder.0.attention.weights"][:, 6, 1] > 0).all()
+    assert (after["decoder.0.attention.weights"][:, 6, 0] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "node", "instead"),
+    [
+        ("gpt2", "decoder.1.residual_1", "decoder.1.H", "decoder.1.attention.M"),
+        ("gpt2", "decoder.1.residual_2", "decoder.1.out", "decoder.1.mlp.out"),
+        ("bert-mlm", "encoder.1.residual_2", "encoder.1.H_2", "encoder.1.mlp.out"),
+        ("bart", "decoder.1.residual_cross", "decoder.1.C", "decoder.1.cross.M"),
+        ("gpt2", "decoder.0.norm_1", "decoder.0.norm_1.out", "embed.out"),
+        ("gpt2", "decoder.1.norm_1", "decoder.1.norm_1.out", "decoder.0.out"),
+        ("gpt2", "decoder.1.norm_2", "decoder.1.norm_2.out", "decoder.1.H"),
+        ("gpt2", "final_norm", "final_norm.out", "decoder.2.out"),
+        ("llama", "final_norm", "final_norm.out", "decoder.2.out"),
+        ("bert-mlm", "encoder.1.norm_2", "encoder.1.norm_2.out", "encoder.1.H_2"),
+        ("bert-mlm", "embed.norm", "embed.norm.out", "embed.sum"),
+        ("bert-mlm", "head.norm", "head.norm.out", "head.act"),
+        ("mbart", "decoder.1.norm_cross", "decoder.1.norm_cross.out", "decoder.1.H"),
+        ("mbart", "encoder.final_norm", "encoder.final_norm.out", "encoder.1.out"),
+        ("bart", "decoder.1.norm_cross", "decoder.1.norm_cross.out", "decoder.1.C"),
+        ("llama", "decoder.2.attention.rotary", "decoder.2.attention.Q_rotated", "decoder.2.attention.Q"),
+        ("llama", "decoder.2.attention.rotary", "decoder.2.attention.K_rotated", "decoder.2.attention.K"),
+    ],
+)
+def test_a_switch_leaves_out_one_step(traces, name, place, node, instead):
+    before = traces(name)
+    after = before.edit({place: "off"})
+    assert torch.equal(after[node], after[instead])
+    assert not torch.equal(before[node], before[instead])
+    assert "logits" in changed(before, after)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "marian"])
+def test_without_positions_the_order_of_equal_words_is_nothing(traces, name):
+    """Words in another order, read without a mask and without positions, are the same words."""
+    before = traces(name)
+    stack = "encoder" if name == "marian" else "decoder"
+    edits = {"positions": "off"} | ({f"{stack}.*.attention.mask": "off"} if stack == "decoder" else {})
+    order = [3, 0, 6, 1, 5, 2, 4]
+    turned = regard.explain.trace.trace(before.net, [IDS[i] for i in order], None, before.target_ids)
+    one, other = before.edit(edits)[f"{stack}.1.out"], turned.edit(edits)[f"{stack}.1.out"]
+    torch.testing.assert_close(one[order], other, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(before[f"{stack}.1.out"][order], turned[f"{stack}.1.out"], atol=1e-2)
+
+
+def test_positions_of_one_side(traces):
+    marian = traces("marian")
+    after = marian.edit({"encoder.positions": "off"})
+    assert (after["encoder.embed.positions"] == 0).all()
+    assert torch.equal(after["decoder.embed.positions"], marian["decoder.embed.positions"])
+    assert torch.equal(after["logits"], marian.edit({"encoder.embed.positions": "zero"})["logits"])
+
+
+# ── replaying ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_edited_run_that_lets_go_of_blocks_gives_the_same_numbers(saved):
+    """A block is run again from the spine: an edit of the block before it is not applied a second time."""
+    model = regard.load(saved("gpt2"))
+    edits = {"decoder.0.out": "scale 2", "decoder.1.norm_1": "off", "decoder.1.attention.scaling": "off"}
+    whole = model.trace(IDS).edit(edits)
+    spine = sum(whole[name].numel() * 4 for name in whole.nodes() if not name.startswith("decoder"))
+    little = regard.explain.trace.trace(model.net, IDS, None, memory_limit=spine + 20_000).edit(edits)
+    assert len(little._inside) == 1  # of three blocks
+    for name in reversed(whole.nodes()):
+        assert torch.equal(little[name], whole[name]), name
+
+
+def test_edits_are_shown_what_they_need_and_change_only_their_nodes(gpt):
+    shapes = {name: gpt.shape(name) for name in gpt.nodes()}
+    edits = compile_edits(gpt.net, {"decoder.1.norm_1": "off", "decoder.0.attention.mask": "off"}, shapes)
+    assert edits.nodes() == {"decoder.1.norm_1.out", "decoder.0.attention.masked"}
+    assert [name for name in shapes if edits.needs(name)] == ["decoder.0.attention.scores", "decoder.0.out"]
+    x = torch.randn(1, 7, 24)
+    assert edits("decoder.0.H", x) is x
+    assert compile_edits(gpt.net, {}, shapes).nodes() == frozenset()
+
+
+# ── in words ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_labels():
+    edits = {
+        "decoder.2.attention.head.5": "zero",
+        "encoder.*.attention.head.1": {"scale": 2},
+        "decoder.0.cross.head.3": "mean",
+        "decoder.1.mlp.neuron.17": "set 0.3",
+        "token.4": "zero",
+        "encoder.token.1": "off",
+        "decoder.0.attention.mask": "off",
+        "decoder.0.attention.mask[3, 1]": "hide",
+        "decoder.*.attention.scaling": "off",
+        "embed.positions": "off",
+        "decoder.0.residual_1": "off",
+        "decoder.0.norm_cross": "off",
+        "final_norm": "off",
+        "decoder.0.attention.weights[3, 1, :]": {"swap": [1, 2]},
+        "decoder.0.H[1]": {"set": [1, 2]},
+    }
+    assert describe(json.loads(json.dumps(edits))) == [
+        "head 2.5 off",
+        "encoder head *.1 × 2",
+        "cross head 0.3 → mean",
+        "neuron 1.17 = 0.3",
+        "token 4 off",
+        "encoder token 1 off",
+        "decoder.0 mask off",
+        "decoder.0 mask[3, 1] hidden",
+        "decoder.* √d_k off",
+        "positions off",
+        "decoder.0 residual 1 off",
+        "decoder.0 norm cross off",
+        "final norm off",
+        "decoder.0.attention.weights[3, 1, :] 1 ↔ 2",
+        "decoder.0.H[1] = (2,) numbers",
+    ]
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("edits", "sentence"),
+    [
+        ({"decoder.0.atention.head.1": "zero"}, r"no place .*did you mean decoder\.0\.attention\.head\.0"),
+        ({"decoder.3.attention.head.1": "zero"}, "no place 'decoder.3.attention.head.1'"),
+        ({"decoder.*.cross.head.*": "zero"}, "no place"),
+        ({"decoder.0.attention.head.3": "zero"}, "3 lies outside; axis 0 has 3 entries, 0 to 2"),
+        ({"token.7": "zero"}, "0 to 6"),
+        ({"encoder.token.1": "zero"}, "no place"),
+        ({"decoder.0.attention.weights[1, 9]": "zero"}, "9 lies outside; axis 1 has 7 entries"),
+        ({"decoder.0.attention.weights[1, 3:9]": "zero"}, "3:9 lies outside"),
+        ({"decoder.0.attention.weights[0, 0, 0, 0]": "zero"}, "has 3 axes"),
+        ({"decoder.0.attention.weights[x]": "zero"}, "'x' is not an index"),
+        ({"decoder.0.attention.weights[0": "zero"}, "is not a place"),
+        ({"": "zero"}, "is not a place"),
+        ({"decoder.0.H": "bend"}, "'bend' is no edit"),
+        ({"decoder.0.H": "zero 3"}, "is no edit"),
+        ({"decoder.0.H": 3}, "3 is no edit"),
+        ({"decoder.0.H": {"scale": 2, "set": 3}}, "is no edit"),
+        ({"decoder.0.H": "scale two"}, "'two' is not a finite number"),
+        ({"decoder.0.H": {"scale": float("nan")}}, "not a finite number"),
+        ({"decoder.0.H": {"set": True}}, "not a finite number"),
+        ({"decoder.0.H": {"set": [[1], [2, 3]]}}, "regular list"),
+        ({"decoder.0.H": {"set": [1e999]}}, "finite"),
+        ({"decoder.0.H": {"set": [1, 2, 3]}}, r"shape \(7, 24\), which \(3,\) does not fit"),
+        ({"decoder.0.H": "swap 1 9"}, "1 and 9 cannot be swapped; there are 7"),
+        ({"decoder.0.H": "swap 0.5 1"}, "0.5 and 1 cannot be swapped"),
+        ({"decoder.0.H[1, 2]": "swap 0 1"}, "there are 0"),
+        ({"decoder.0.H": "swap 1"}, "is no edit"),
+        ({"decoder.0.H": {"from": "another"}}, "is no edit"),
+        ({"decoder.0.H": "hide"}, "hide is for entries of a mask"),
+        ({"decoder.0.attention.mask": "zero"}, "zero is for numbers"),
+        ({"decoder.0.attention.mask[0, 0]": "hide"}, "token 0 would see nothing"),
+        ({"decoder.0.attention.mask": "hide"}, "would see nothing"),
+        ({"decoder.0.attention.scaling": "zero"}, "can only be off"),
+        ({"decoder.0.norm_1[2]": "off"}, "on or off as a whole"),
+        ({"decoder.0.attention.W_q": "zero"}, "a learned weight"),
+        ({"decoder.0.attention.W_q.weight": "zero"}, "a learned weight"),
+        ({"probabilities": "zero"}, "edit logits"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(gpt, edits, sentence):
+    with pytest.raises(RegardError, match=sentence) as said:
+        gpt.edit(edits)
+    assert "\n" not in str(said.value)
+
+
+def test_what_this_model_does_not_have(traces):
+    with pytest.raises(TaskError, match=r"encoder\.0\.attention has no mask"):
+        traces("bert-mlm").edit({"encoder.0.attention.mask": "off"})
+    with pytest.raises(TaskError, match="no mask"):
+        traces("bart").edit({"decoder.0.cross.mask[1, 1]": "show"})
+    with pytest.raises(TaskError, match="does not divide its scores"):
+        traces("gpt2-unscaled").edit({"decoder.0.attention.scaling": "off"})
+    with pytest.raises(NotFound, match=r"no place 'embed\.positions'; did you mean positions"):
+        traces("llama").edit({"embed.positions": "off"})
+    with pytest.raises(NotFound, match=r"did you mean .*coder\.token\.0"):
+        traces("bart").edit({"token.1": "zero"})
+    with pytest.raises(TaskError, match="no axis of tokens"):
+        traces("bert-classify").edit({"pooler.out": "mean"})
+    with pytest.raises(TaskError, match="step by step"):
+        traces("gru").edit({"decoder.cross.weights": "zero"})
+
+
+def test_the_memory_of_the_other_network_is_edited_too(traces):
+    gru = traces("gru")
+    after = gru.edit({"encoder.token.2": "zero"})
+    assert (after["encoder.embed.tokens"][2] == 0).all()
+    assert not torch.equal(after["logits"], gru["logits"])

@@ -1,0 +1,340 @@
+"""Each way of looking, on a network whose answer is known; then its laws, for every family."""
+
+import math
+
+import pytest
+import torch
+
+import by_hand
+import regard
+from regard.errors import NotFound, TaskError
+from regard.explain.lens import (
+    ablation,
+    attention_rollout,
+    attribution,
+    contribution,
+    gradient_times_input,
+    head_scores,
+    logit_lens,
+)
+
+IDS, TARGET = [7, 9, 12, 40, 33, 8, 9, 21, 15, 6], [2, 11, 30, 8, 44, 5]
+FAMILIES = [
+    "gpt2",
+    "llama-gqa-tied",
+    "mistral",
+    "bert-mlm",
+    "bert-tag",
+    "bert-classify",
+    "roberta-classify",
+    "bart",
+    "mbart",
+]
+LINEAR = [
+    "gpt2",
+    "gpt2-untied",
+    "llama-gqa-tied",
+    "mistral",
+    "bert-tag",
+    "bart",
+    "mbart",
+    "marian",
+    "vaswani",
+    "vaswani-pre",
+]
+
+
+def traced(model):
+    return model.trace(IDS, TARGET if model.spec.kind == "encoder-decoder" else None)
+
+
+# ── heads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_head_that_looks_back_and_one_that_looks_everywhere():
+    trace = by_hand.look(by_hand.previous_and_uniform(), [0, 1, 2, 3])
+    scores = head_scores(trace)["decoder.0.attention"]
+    back, uniform = scores.previous.tolist()
+    assert back == pytest.approx(1, abs=1e-4)
+    assert uniform == pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3)
+    assert scores.entropy[0] == pytest.approx(0, abs=1e-2)
+    assert scores.entropy[1] == pytest.approx((math.log2(1) + math.log2(2) + math.log2(3) + math.log2(4)) / 4)
+    assert scores.first.tolist() == pytest.approx([1 / 3, (1 / 2 + 1 / 3 + 1 / 4) / 3], abs=1e-4)
+    assert scores.induction is None  # nothing is repeated
+
+
+def test_an_induction_pair_completes_what_it_has_seen():
+    """· a b c d a: the second layer looks at the b that followed the first a, and says b."""
+    trace = by_hand.look(by_hand.induction_pair(), [5, 0, 1, 2, 3, 0, 1, 2])
+    scores = head_scores(trace)
+    assert scores["decoder.0.attention"].previous[0] > 0.99
+    assert scores["decoder.1.attention"].induction[0] > 0.99
+    assert scores["decoder.0.attention"].induction[0] < 0.01
+    assert trace["decoder.1.attention.weights"][0, 5].argmax() == 2
+    assert trace["logits"].argmax(-1)[5:].tolist() == [1, 2, 3]
+
+
+def test_induction_takes_each_earlier_occurrence_and_never_the_token_itself():
+    trace = by_hand.look(by_hand.previous_and_uniform(), [0, 0, 1, 0])
+    # query 1: what follows the first 0 is query 1 itself, so there is no occasion; query 3 looks at keys 1 and 2
+    assert head_scores(trace)["decoder.0.attention"].induction[1] == pytest.approx(2 / 4)
+
+
+def test_cross_attention_is_not_asked_about_its_own_text(saved):
+    scores = head_scores(traced(regard.load(saved("bart"))))
+    cross = scores["decoder.1.cross"]
+    assert cross.previous is None
+    assert cross.induction is None
+    assert cross.entropy.shape == cross.first.shape == (2,)
+    assert scores["encoder.0.attention"].previous.shape == (3,)
+
+
+# ── flow ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rollout_of_uniform_layers():
+    one = by_hand.look(by_hand.silent(2, 2, layers=1), [0, 1])
+    two = by_hand.look(by_hand.silent(2, 2, layers=2), [0, 1])
+    assert attention_rollout(one).tolist() == [[1, 0], [0.25, 0.75]]
+    assert attention_rollout(two).tolist() == [[1, 0], [0.4375, 0.5625]]
+
+
+def test_rollout_of_either_stack(saved):
+    trace = traced(regard.load(saved("bart")))
+    assert attention_rollout(trace).shape == (len(IDS), len(IDS))
+    mixed = attention_rollout(trace, "decoder")
+    assert mixed.shape == (len(TARGET) + 1, len(TARGET) + 1)  # the start token comes first
+    torch.testing.assert_close(mixed.sum(-1), torch.ones(len(TARGET) + 1))
+    assert (mixed.triu(1) == 0).all()
+    with pytest.raises(NotFound, match="encoder and decoder"):
+        attention_rollout(trace, "middle")
+
+
+def test_weight_is_not_contribution():
+    """Both tokens are looked at alike, but the second one's value is nothing."""
+    net = by_hand.silent(3, 2)
+    by_hand.put(net.embed.tokens.weight, torch.tensor([[1.0, -1, 0], [0, 1, -1]]))
+    by_hand.put(net.decoder[0].attention.W_v.weight, torch.diag(torch.tensor([1.0, 0, 0])))
+    by_hand.put(net.decoder[0].attention.W_o.weight, 2 * torch.eye(3))
+    look = contribution(by_hand.look(net, [0, 1]), "decoder.0.attention", 0)
+    length = 2 * math.sqrt(1.5)  # the norm of (1, -1, 0) is (√1.5, -√1.5, 0)
+    assert look.weights.tolist() == [[1, 0], [0.5, 0.5]]
+    assert look.norms.tolist() == [pytest.approx([length, 0]), pytest.approx([length / 2, 0])]
+    assert look.disagreement == pytest.approx(0.25)  # none in the first row, ½ in the second
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama-gqa-tied", "bart"])
+def test_contributions_of_all_heads_and_keys_sum_to_what_attention_writes(name, saved):
+    trace = traced(regard.load(saved(name)))
+    site = trace.graph.sites[-1]
+    look = contribution(trace, site.site, 1)
+    A, V = trace[f"{site.site}.weights"][1], trace[f"{site.site}.V"]
+    V = V.repeat_interleave(site.heads // len(V), 0)[1]
+    d_k = V.shape[-1]
+    W_o = trace.net.get_submodule(site.site).W_o.weight.T[d_k : 2 * d_k]
+    each = A[:, :, None] * (V @ W_o)[None]  # (N, T, d)
+    torch.testing.assert_close(look.norms, each.norm(dim=-1), rtol=1e-4, atol=1e-6)
+
+
+def test_there_is_no_such_site_or_head(saved):
+    trace = traced(regard.load(saved("gpt2")))
+    with pytest.raises(NotFound, match=r"decoder\.0\.attention"):
+        contribution(trace, "decoder.0.cross", 0)
+    with pytest.raises(NotFound, match="0 to 2"):
+        contribution(trace, "decoder.0.attention", 3)
+
+
+# ── saying it early ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_logit_lens_before_and_after_the_only_block():
+    embed, block = logit_lens(by_hand.look(by_hand.echo(), [0, 0]))
+    assert (embed.node, block.node) == ("embed.out", "decoder.0.out")
+    assert embed.top[0].probability == pytest.approx(1 / (1 + math.exp(-1)))  # logits (1, 0)
+    assert block.top[0].probability == pytest.approx(1 / (1 + math.exp(-3)))  # logits (2, -1)
+    assert [guess.id for guess in block.top] == [0, 1]
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "bart-classify"])
+def test_the_last_row_of_the_lens_is_what_the_model_says(name, saved):
+    trace = traced(regard.load(saved(name)))
+    rows = logit_lens(trace, 3, most=4)
+    said = trace["probabilities"]
+    p, ids = (said[3] if said.dim() == 2 else said).topk(min(4, said.shape[-1]))
+    assert [guess.id for guess in rows[-1].top] == ids.tolist()
+    assert [guess.probability for guess in rows[-1].top] == pytest.approx(p.tolist(), abs=1e-4)
+    stack = trace.net.spec.decoder or trace.net.spec.encoder
+    assert len(rows) == stack.n_layers + 1
+
+
+# ── who said it ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_attribution_of_the_echo():
+    """logit 0 = 1 from the embedding + 1 from the head; logit 1 = 0 - 1."""
+    trace = by_hand.look(by_hand.echo(), [0, 0])
+    said = attribution(trace, 1, 0)
+    assert {part.label: part.value for part in said.parts} == pytest.approx(
+        {"embed.tokens": 1, "embed.positions": 0, "decoder.0.head.0": 1, "decoder.0.mlp": 0}
+    )
+    assert (said.total, said.bias) == pytest.approx((2, 0))
+    against = attribution(trace, 1, 1)
+    assert {part.label: part.value for part in against.parts}["decoder.0.head.0"] == pytest.approx(-1)
+
+
+def test_attribution_holds_the_last_norm_at_its_scale():
+    """(2, -1) has mean ½ and σ = 1.5: under a last norm the embedding's (1, 0) gives ½/1.5, the head's (1, -1) 1/1.5."""
+    net, last = by_hand.silent(2, 2, final_norm=True), by_hand.echo()
+    net.load_state_dict({**net.state_dict(), **last.state_dict()})
+    by_hand.put(net.final_norm.bias, torch.tensor([0.25, 0.0]))
+    said = attribution(by_hand.look(net, [0, 0]), 1, 0)
+    values = {part.label: part.value for part in said.parts}
+    assert values["embed.tokens"] == pytest.approx(0.5 / 1.5)
+    assert values["decoder.0.head.0"] == pytest.approx(1 / 1.5)
+    assert (said.bias, said.total) == pytest.approx((0.25, 1.25))
+
+
+def test_the_induction_head_is_who_said_it():
+    trace = by_hand.look(by_hand.induction_pair(), [5, 0, 1, 2, 3, 0, 1, 2])
+    said = attribution(trace, 5)
+    assert said.id == 1
+    assert max(said.parts, key=lambda part: part.value).label == "decoder.1.head.0"
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_the_parts_sum_to_the_logit(name, saved):
+    """Through norms before and after, shared heads, cross attention, and the biases."""
+    trace = traced(regard.load(saved(name)))
+    for token, id in ((0, 4), (3, None), (-1, 2)):
+        said = attribution(trace, token, id)
+        assert sum(part.value for part in said.parts) + said.bias == pytest.approx(said.total, rel=1e-4, abs=1e-4)
+        assert said.total == float(trace["logits"][token, said.id])
+    labels = [part.label for part in said.parts]
+    assert len(labels) == len(set(labels))
+    heads = sum(site.heads for site in trace.graph.sites if site.stack in said.parts[-1].node)
+    assert sum(".head." in label for label in labels) == heads
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"decoder.0.attention.head.1": "zero"},
+        {"decoder.1.residual_1": "off"},
+        {"final_norm": "off"},
+        {"decoder.1.mlp.neuron.3": "scale 9", "decoder.0.H[2]": "mean"},
+    ],
+)
+def test_the_parts_of_an_edited_run_sum_too(edits, saved):
+    trace = traced(regard.load(saved("gpt2"))).edit(edits)
+    said = attribution(trace, 3)
+    assert sum(part.value for part in said.parts) + said.bias == pytest.approx(said.total, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [("bert-mlm", "head.act"), ("bert-classify", "pooler.out"), ("gru", "decoder.out")]
+)
+def test_what_bends_is_no_sum_of_parts(name, where, saved):
+    with pytest.raises(TaskError, match=where):
+        attribution(traced(regard.load(saved(name))), 3)
+
+
+# ── what it depends on ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ablation_of_the_echo():
+    """Without the head the logits are (1, 0) instead of (2, -1)."""
+    effect = ablation(by_hand.look(by_hand.echo(), [0, 0]))["decoder.0.attention"]
+    assert effect.tolist() == pytest.approx([-math.log(1 + math.exp(-1)) + math.log(1 + math.exp(-3))])
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "bart-classify"])
+def test_ablation_is_an_edit_for_each_head(name, saved):
+    trace = traced(regard.load(saved(name)))
+    effects = ablation(trace, 3)
+    row = (3,) if trace["logits"].dim() == 2 else ()
+    id = int(trace["logits"][row].argmax())
+    for site in (trace.graph.sites[0], trace.graph.sites[-1]):
+        for head in range(site.heads):
+            without = trace.edit({f"{site.site}.head.{head}": "zero"})
+            expected = without["logits"][row].log_softmax(-1)[id] - trace["logits"][row].log_softmax(-1)[id]
+            assert float(effects[site.site][head]) == pytest.approx(float(expected), abs=1e-4)
+    assert list(effects) == [site.site for site in trace.graph.sites]
+    last = trace.graph.sites[-1].site
+    assert torch.equal(ablation(trace, 3, sites=[last])[last], effects[last])
+
+
+def test_ablation_of_an_edited_run_keeps_its_edits(saved):
+    edits = {"decoder.1.norm_1": "off", "decoder.0.attention.mask[4, 1]": "hide", "logits[4, 3]": "scale 2"}
+    trace = traced(regard.load(saved("gpt2"))).edit(edits)
+    effect = ablation(trace, 4)["decoder.1.attention"][2]
+    id = int(trace["logits"][4].argmax())
+    without = trace.edit({**edits, "decoder.1.attention.head.2": "zero"})
+    expected = without["logits"][4].log_softmax(-1)[id] - trace["logits"][4].log_softmax(-1)[id]
+    assert float(effect) == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_gradient_times_input_where_nothing_mixes():
+    """The logits are the embedding itself: the token answers for its own, and no other token speaks."""
+    net = by_hand.silent(2, 2)
+    by_hand.put(net.embed.tokens.weight, torch.tensor([[3.0, 0], [0, 5]]))
+    by_hand.put(net.unembed.weight, torch.eye(2))
+    trace = by_hand.look(net, [0, 1, 1])
+    assert gradient_times_input(trace, 1).source.tolist() == [0, 5, 0]
+    assert gradient_times_input(trace, 1, 0).source.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "bart-classify"])
+def test_the_gradient_foretells_a_small_change(name, saved):
+    """Scale one embedding by 1 ± ε: the logit moves by 2 ε times that token's share."""
+    trace = traced(regard.load(saved(name)))
+    share, epsilon = gradient_times_input(trace, 3), 1e-2
+    row = (3, share.id) if trace["logits"].dim() == 2 else (share.id,)
+    both = trace.net.spec.kind == "encoder-decoder"
+    for place, value in [("encoder.token.2" if both else "token.2", share.source[2])] + (
+        [("decoder.token.1", share.target[1])] if both else []
+    ):
+        up, down = (trace.edit({place: {"scale": 1 + sign * epsilon}})["logits"][row] for sign in (1, -1))
+        assert float((up - down) / (2 * epsilon)) == pytest.approx(float(value), rel=0.02, abs=0.02)
+
+
+def test_after_generating_there_is_still_a_gradient(saved):
+    """Laying the weights out for decoding leaves them fit for a backward pass."""
+    model = regard.load(saved("llama"))
+    model.answers(IDS, max_new_tokens=2, temperature=0.0)
+    assert gradient_times_input(model.trace(IDS[:4])).source.abs().sum() > 0
+
+
+# ── where it makes no sense ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_model_without_a_head_has_no_answer(saved):
+    trace = traced(regard.load(saved("bert")))
+    for lens in (logit_lens, attribution, ablation, gradient_times_input):
+        with pytest.raises(TaskError, match="no head"):
+            lens(trace)
+    assert len(head_scores(trace)) == 3
+
+
+def test_a_recurrent_network_has_weights_but_no_layers(saved):
+    trace = traced(regard.load(saved("gru")))
+    assert head_scores(trace)["decoder.cross"].entropy.shape == (1,)
+    assert gradient_times_input(trace).target.shape == (len(TARGET) + 1,)
+    for lens in (logit_lens, attention_rollout, ablation):
+        with pytest.raises(TaskError, match="recurrent"):
+            lens(trace)
+    with pytest.raises(NotFound, match="none in this model"):
+        contribution(trace, "decoder.cross", 0)
+
+
+def test_tokens_and_ids_outside(saved):
+    trace = traced(regard.load(saved("gpt2")))
+    with pytest.raises(NotFound, match="0 to 9"):
+        logit_lens(trace, 10)
+    with pytest.raises(NotFound, match="end at 70"):
+        attribution(trace, 0, 71)
+
+
+def test_edited_logits_were_said_by_nobody(saved):
+    trace = traced(regard.load(saved("gpt2"))).edit({"logits[3, 5]": "set 40"})
+    with pytest.raises(TaskError, match="themselves were edited"):
+        attribution(trace, 3)
