@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.versus import machine
 
-NAMES = ("startup", "generation", "embedding", "training")
+NAMES = ("startup", "generation", "embedding", "training", "inspect")
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: python -m bench --write -->\n", "<!-- end of figures -->"
 

@@ -1,0 +1,81 @@
+"""The server as an ASGI application: `make_app(shelf)`.
+
+In: a shelf of models and the training runs to show. Out: an application for uvicorn with the page at `/`, its files at
+`/page/…` and its data at `/api/…`. Whatever a person can put right is answered with a sentence and a 4xx.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from regard.errors import NotFound, RegardError, quoted
+from regard.serve import frames, inspect, live, static
+from regard.serve.answer import refusal
+from regard.serve.desk import Desk
+from regard.serve.frames import Runs
+from regard.serve.guard import Guard
+from regard.serve.shelf import Shelf
+
+NOT_JSON = "What was sent is not JSON."
+WORKERS = 8  # threads that compute; the event loop never does
+
+
+def make_app(
+    shelf: Shelf,
+    *,
+    runs: Runs | None = None,
+    host: str = "127.0.0.1",
+    page: Path = static.FOLDER,
+    routers: Sequence[APIRouter] = (),
+) -> FastAPI:
+    """`host`: where the server listens, whose name it then answers to besides those of loopback."""
+
+    app = FastAPI(title="regard", docs_url=None, redoc_url=None, openapi_url=None, lifespan=few_threads)
+    app.state.desk, app.state.runs = Desk(shelf), runs or Runs()
+    for router in (static.page_router(page), inspect.router, live.router, frames.router, *routers):
+        app.include_router(router)
+    app.add_exception_handler(RegardError, on_refusal)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, on_invalid)
+    app.add_exception_handler(MemoryError, on_no_memory)
+    app.add_middleware(Guard, host=host)
+    return app
+
+
+@asynccontextmanager
+async def few_threads(app: FastAPI) -> AsyncIterator[None]:
+    anyio.to_thread.current_default_thread_limiter().total_tokens = WORKERS
+    yield
+
+
+async def on_refusal(request: Request, problem: Exception) -> Response:
+    return refusal(404 if isinstance(problem, NotFound) else 400, str(problem))
+
+
+async def on_http_error(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    words = {
+        400: NOT_JSON,
+        404: f"There is nothing at {quoted(request.url.path)}.",
+        405: f"{request.method} is not a way to ask for this.",
+    }
+    return refusal(problem.status_code, words.get(problem.status_code) or problem.detail)
+
+
+async def on_invalid(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestValidationError)
+    first = problem.errors()[0]
+    if first["type"] == "json_invalid":
+        return refusal(400, NOT_JSON)
+    name = ".".join(str(part) for part in first["loc"][1:]) or "The request"
+    return refusal(400, f"{name}: {first['msg']}.")
+
+
+async def on_no_memory(request: Request, problem: Exception) -> Response:
+    return refusal(507, "There is not enough memory for this: give a shorter text or a smaller model.")

@@ -1,0 +1,113 @@
+"""The runs that lie open: made from a text, looked at by id, put away when there are too many.
+
+An id is a secret that cannot be guessed, so that who did not make a run cannot look into it. A run takes memory as one
+looks into it; what was looked at longest ago goes first, and whoever asks for it is told to run the text again.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from regard.api import Model
+from regard.errors import NotFound, TaskError, quoted
+from regard.explain.trace import Trace
+from regard.serve.bounded import Bounded
+from regard.serve.shelf import Shelf
+
+MOST_TRACES, MOST_BYTES = 24, 3 << 30
+TRACE_BYTES = 512 << 20  # of one run; the insides of blocks beyond it are computed again when asked for
+MOST_CHARACTERS = 20_000
+MOST_TOKENS = 1024
+MOST_NEW = 256
+NEW = 32  # generated unless the request says
+SAMPLING = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "stop")
+
+
+@dataclass
+class Look:
+    """A run, and whose it is."""
+
+    trace: Trace
+    model: Model
+    name: str
+    text: str
+    milliseconds: float
+    plain: Trace  # the run without edits
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
+
+
+class Desk:
+    def __init__(self, shelf: Shelf, *, most: int = MOST_TRACES, most_bytes: int = MOST_BYTES) -> None:
+        self.shelf = shelf
+        self._looks: Bounded[Look] = Bounded(most, most_bytes, weight)
+        shelf.on_drop = self._put_away
+
+    def _put_away(self, model: Model) -> None:
+        """A model that goes takes its runs with it, or its weights would stay."""
+        self._looks.drop(lambda look: look.model is model)
+
+    def find(self, id: str) -> Look:
+        look = self._looks.get(id)
+        if look is None:
+            raise NotFound("That run is no longer kept here; run the text again.")
+        return look
+
+    def look(
+        self,
+        name: str,
+        text: str,
+        target: str | None = None,
+        generate: Mapping[str, Any] | None = None,
+        edits: Mapping[str, Any] | None = None,
+    ) -> Look:
+        """Run a text (and what is generated after it, if asked for), watched."""
+        model = self.shelf.model(name)
+        begin = time.perf_counter()
+        source = ids_of(model, text, "text")
+        written = ids_of(model, target, "target") if target else None
+        settings = {} if generate is None or target else {"num_beams": 1, "n": 1, **sampling(generate)}
+        trace = model.trace(source, written, memory_limit=TRACE_BYTES, **settings)
+        return self._keep(trace, edits or {}, model, name, text, begin)
+
+    def fork(self, look: Look, edits: Mapping[str, Any]) -> Look:
+        """The same run with these edits and no others."""
+        begin = time.perf_counter()
+        return self._keep(look.plain, edits, look.model, look.name, look.text, begin)
+
+    def _keep(self, plain: Trace, edits: Mapping[str, Any], model: Model, name: str, text: str, begin: float) -> Look:
+        trace = plain.edit(edits) if edits else plain
+        trace.steps = plain.steps  # the text was generated without the edits
+        look = Look(trace, model, name, text, 1000 * (time.perf_counter() - begin), plain)
+        self._looks.put(look.id, look)
+        return look
+
+
+def weight(look: Look) -> int:
+    """Bytes; an edited run keeps the one it was made from."""
+    return look.trace.nbytes + (0 if look.plain is look.trace else look.plain.nbytes)
+
+
+def ids_of(model: Model, text: str, what: str) -> list[int]:
+    """A text's ids, refused if it is empty or long. Where masks are filled, they may be spelt in the text."""
+    if len(text) > MOST_CHARACTERS:
+        raise TaskError(f"The {what} has {len(text):,} characters; {MOST_CHARACTERS:,} can be looked into at once.")
+    ids = model.tokenizer.encode(text, allow_control=model.spec.head.kind == "mlm")
+    most = min(MOST_TOKENS, model.spec.context if what == "target" else model.spec.source_context)
+    if len(ids) > most:
+        raise TaskError(f"The {what} has {len(ids):,} tokens; with {model.name}, {most:,} can be looked into at once.")
+    if not ids:
+        raise TaskError(f"The {what} is empty: write something for the model to read.")
+    return ids
+
+
+def sampling(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for generation out of a request: none unknown, and never for too long."""
+    unknown = next((key for key in given if key not in SAMPLING), None)
+    if unknown is not None:
+        raise TaskError(f"generate has {quoted(unknown)}; it may have {', '.join(SAMPLING)}.")
+    settings = {key: value for key, value in given.items() if value is not None}
+    wished = settings.setdefault("max_new_tokens", NEW)
+    settings["max_new_tokens"] = min(wished, MOST_NEW) if isinstance(wished, int) else wished
+    return settings

@@ -1,0 +1,161 @@
+/**
+ * Where numbers come from: the server's /api, and the view of it that panels are given.
+ *
+ * `server()` is a backend: everything the page can ask, by trace id. `viewOf(backend, traces)` is `ctx.data`: the same
+ * questions about "the run on the screen", which with edits is before (a), after (b) or the difference (delta).
+ * A file handed to a student has another backend with the same methods (`offline.js`, from what is embedded in it).
+ */
+
+import { difference } from "regard/delta.js";
+
+const KEEP = 64 << 20; // bytes of slices held
+
+/** A refusal with its sentence. */
+export class Refused extends Error {
+  constructor(sentence, status = 0) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+async function ask(url, body) {
+  const options = body === undefined
+    ? {}
+    : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  let answer;
+  try {
+    answer = await fetch(url, options);
+  } catch {
+    throw new Refused(
+      "The server does not answer; start it again with “regard view” and press Enter in the text field.",
+    );
+  }
+  if (answer.ok) return answer;
+  const words = await answer.json().catch(() => ({}));
+  const sentence = typeof words.error === "string" ? words.error : `The server answered ${answer.status} to ${url}.`;
+  throw new Refused(sentence, answer.status);
+}
+
+const query = (parameters) => {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
+};
+
+async function floats(url) {
+  const answer = await ask(url);
+  const shape = (answer.headers.get("X-Shape") ?? "").split(",").filter(Boolean).map(Number);
+  return {
+    shape,
+    values: new Float32Array(await answer.arrayBuffer()),
+  }; // little-endian on every machine with a browser
+}
+
+/** Remember answers by address, oldest dropped first; two equal questions at once are asked once. */
+function remembering(size) {
+  const held = new Map();
+  let total = 0;
+  return (key, make) => {
+    if (held.has(key)) {
+      const entry = held.get(key);
+      held.delete(key);
+      held.set(key, entry);
+      return entry.promise;
+    }
+    const entry = { promise: make(), size: 0 };
+    held.set(key, entry);
+    entry.promise.then(
+      (answer) => {
+        total += entry.size = size(answer);
+        for (const [old, { size: bytes }] of held) {
+          if (total <= KEEP || old === key) break;
+          held.delete(old);
+          total -= bytes;
+        }
+      },
+      () => held.delete(key),
+    );
+    return entry.promise;
+  };
+}
+
+async function* events(answer) {
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) if (line.startsWith("data:")) yield JSON.parse(line.slice(5));
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+const WORDS = { "-∞": -Infinity, "∞": Infinity, "not a number": NaN };
+
+/** JSON has no infinities, so they come as words; here they are numbers again. */
+function numeric(value) {
+  if (typeof value === "string") return value in WORDS ? WORDS[value] : value;
+  if (Array.isArray(value)) return value.map(numeric);
+  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, one]) => [
+    key,
+    numeric(one),
+  ]));
+  return value;
+}
+
+const path = (at) => (Array.isArray(at) ? at.join(",") : at);
+
+/** The backend that asks the server. Every method returns a promise, except `generate` (async iterator) and `file`. */
+export function server(root = "/api") {
+  const once = remembering((answer) => answer.values?.byteLength ?? 2048);
+  const get = (route, parameters = {}) => ask(`${root}/${route}${query(parameters)}`).then((answer) => answer.json());
+  const held = (route, parameters = {}) => once(`${route}${query(parameters)}`, () => get(route, parameters));
+  const slices = (route, parameters) => once(`${route}${query(parameters)}`, () => floats(
+    `${root}/${route}${query(parameters)}`,
+  ));
+  return {
+    live: true, // any text, any edit
+    models: () => get("models").then(({ models }) => models),
+    model: (name) => held("model", { name }),
+    trace: (request) => ask(`${root}/trace`, request).then((answer) => answer.json()),
+    fork: (id, edits) => ask(`${root}/trace/${id}/fork`, { edits }).then((answer) => answer.json()),
+    slice: (id, node, at) => slices(`trace/${id}/slice`, { node, at: path(at) }),
+    why: (id, node, index) => held(`trace/${id}/why`, { node, index: path(index) }).then(numeric),
+    lens: (id, name, parameters = {}) => held(`trace/${id}/lens`, { name, ...parameters }),
+    output: (id, parameters = {}) => held(`trace/${id}/output`, parameters),
+    compare: (a, b) => held("compare", { a, b }),
+    generate: async function* (request) {
+      yield* events(await ask(`${root}/generate`, request));
+    },
+    runs: () => get("runs").then(({ runs }) => runs),
+    run: (name) => get("run", { name }),
+    frame: (run, step, probe, node) => slices("frame", { run, step, probe, node }),
+    lessons: () => held("lessons"),
+    lesson: (name) => held("lesson", { name }),
+    worksheet: (trace, seed, level) => ask(`${root}/worksheet`, { trace, seed, level }).then((answer) => answer.json()),
+    file: (id) => `${root}/trace/${id}/export`,
+  };
+}
+
+/**
+ * What panels ask: `ctx.data`.
+ * traces: {base, other, mode}; mode "a" reads base, "b" other, "delta" other − base (for slices).
+ *   slice(node, at) → {shape, values}   at: [3, ":", ":"] or "3,:,:" or nothing for the whole
+ *   why(node, index) · lens(name, parameters) · output(parameters) → as the API says
+ *   of(trace) → the same four questions about one trace, whatever the mode
+ */
+export function viewOf(backend, { base, other, mode }) {
+  const of = (trace) => ({
+    slice: (node, at) => backend.slice(trace.trace, node, at),
+    why: (node, index) => backend.why(trace.trace, node, index),
+    lens: (name, parameters) => backend.lens(trace.trace, name, parameters),
+    output: (parameters) => backend.output(trace.trace, parameters),
+  });
+  const shown = of(other && mode !== "a" ? other : base);
+  const delta = (node, at) => difference(backend, base, other, node, at);
+  return { ...shown, slice: other && mode === "delta" ? delta : shown.slice, of };
+}

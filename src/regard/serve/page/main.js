@@ -1,0 +1,219 @@
+/**
+ * The page: state in, four places out.
+ *
+ * A change of state asks the backend for what is missing (a model, a run, the run with edits), then draws the header,
+ * the map, the stage, the drawer and the foot from it. Nothing else holds state. Adding a panel is one line in PANELS.
+ */
+
+import { Refused, server, viewOf } from "regard/data.js";
+import { announce, el, sentence } from "regard/dom.js";
+import { drawer } from "regard/drawer.js";
+import { edits } from "regard/edits.js";
+import { header } from "regard/header.js";
+import { keys } from "regard/keys.js";
+import { map } from "regard/map.js";
+import { stage } from "regard/stage.js";
+import { createState } from "regard/state.js";
+import { followTheme } from "regard/theme.js";
+import { timeline } from "regard/timeline.js";
+
+const PANELS = [
+  ["tokens", "Tokens"],
+  ["attention", "Attention"],
+  ["heads", "Heads"],
+  ["mlp", "MLP"],
+  ["residual", "Residual"],
+  ["output", "Output"],
+  ["training", "Training"],
+  ["lessons", "Lessons"],
+];
+
+const place = (id) => document.getElementById(id);
+const places = {
+  header: place("header"),
+  map: place("map"),
+  stage: place("stage"),
+  drawer: place("drawer"),
+  footer: place("footer"),
+};
+
+const embedded = document.getElementById("regard-data"); // a file handed to a student carries its numbers
+const backend = embedded ? (await import("regard/offline.js")).offline(embedded) : server();
+
+const panels = PANELS.filter(([id]) => backend.live || (id !== "training" && id !== "lessons")); // a file holds one run
+const state = createState((next) => update(next));
+const held = { models: [], model: null, base: null, other: null, asked: {} };
+let turn = 0;
+
+/** Ask `make()` only when `question` differs from the last one asked under `name`. */
+async function once(name, question, make) {
+  const words = JSON.stringify(question);
+  if (held.asked[name] === words) return held[name];
+  held[name] = await make();
+  held.asked[name] = words;
+  return held[name];
+}
+
+function busy(words) {
+  places.stage.setAttribute("aria-busy", "true");
+  if (!held.base) places.stage.replaceChildren(sentence("busy", words));
+  announce(words);
+}
+
+const request = ({ model, text, target, fresh, seed, temperature, top_k }) => ({
+  model,
+  text,
+  target: target || null,
+  generate: fresh ? { max_new_tokens: fresh, seed, temperature, top_k } : null,
+  edits: {},
+});
+
+/** The runs that the state speaks of: the plain one, and the one it is compared with. */
+async function runs(now) {
+  await once("model", now.model, () => backend.model(now.model));
+  const plain = request(now);
+  await once("base", plain, () => {
+    busy(`Running ${now.model} on “${now.text.slice(0, 60)}”…`);
+    return backend.trace(plain);
+  });
+  const rival = now.against || now.rival
+    ? { ...plain, model: now.rival || now.model, text: now.against || now.text }
+    : null;
+  const changed = Object.keys(now.edits).length > 0;
+  await once("other", { plain, rival, edits: now.edits }, async () => {
+    if (!rival && !changed) return null;
+    busy(changed ? "Running again with the edits…" : "Running what it is compared with…");
+    const run = rival ? await backend.trace(rival) : held.base;
+    return changed ? backend.fork(run.trace, now.edits) : run;
+  });
+}
+
+/** What panels are given. See the comments on each line; everything is read-only. */
+function contextOf(now) {
+  const mode = held.other ? now.mode : "a";
+  const trace = held.other && mode !== "a" ? held.other : held.base;
+  const site = trace.sites.find(({ site }) => site === now.site) ?? likeliest(trace.sites, now.site);
+  const ctx = {
+    backend, // models, runs, lessons: what is not about this run
+    model: held.model, // /api/model
+    trace, // /api/trace of the run on the screen
+    base: held.base, // the run before
+    other: held.other, // the run after, or null
+    mode, // "a" | "b" | "delta"
+    state: now, // frozen
+    site, // the attention site looked at: {site, kind, stack, layer, heads}
+    head: site ? Math.min(Math.max(now.head, 0), site.heads - 1) : 0,
+    nodes: new Map(trace.nodes.map((node) => [node.name, node])), // name → {name, op, shape, axes, inputs}
+    data: viewOf(backend, { base: held.base, other: held.other, mode }),
+    go: (change) => state.set(change), // merge, write the address, draw
+    note: (change) => state.note(change), // merge and write the address; the screen already shows it
+    link: (change) => state.link(change), // the address of that view, for an href
+    ask: (node, index) => state.set({ node, index, trail: [] }), // open the drawer
+    why: (node, index) => state.link({ node, index, trail: [] }), // the same as an href
+    edit: (place, what) => state.set({
+      edits: { ...state.now.edits, [place]: what },
+      mode: state.now.mode === "a" ? "b" : state.now.mode,
+    }),
+    can: (place, what) => backend.live || backend.honours(place, what), // whether an edit can be made here
+    light: () => {}, // (stack, i, stack, j): light words of the sentence; the stage sets it
+    models: held.models,
+  };
+  return ctx;
+}
+
+/** A site like the one named, when the model has no such site: the same layer and kind, else the first. */
+function likeliest(sites, name) {
+  const [, layer, part] = name.split(".");
+  return sites.find((one) => String(one.layer) === layer && one.site.endsWith(
+    `.${part}`,
+  )) ?? sites.find((one) => one.stack === "decoder") ?? sites[0] ?? null;
+}
+
+async function update(now) {
+  const mine = ++turn;
+  header(places.header, { models: held.models, model: held.model, state, backend, trace: held.base });
+  try {
+    if (!complete(now)) return;
+    await runs(now);
+    if (mine !== turn) return;
+    draw(state.now);
+  } catch (error) {
+    if (mine === turn) refuse(error);
+  }
+}
+
+/** Fill in a model and a text where the address names none; false when that changed the state. */
+function complete(now) {
+  const known = held.models.find(({ name }) => name === now.model);
+  if (!known) {
+    if (now.model) throw new Refused(`There is no model called “${now.model}” here; choose one from the list above.`);
+    if (!held.models.length) throw new Refused(
+      "There is no model to look at yet; “regard pull smollm2” fetches one, “regard train” makes one.",
+    );
+    state.set({ model: held.models[0].name, text: now.text || (held.models[0].examples[0] ?? "") }, { replace: true });
+    return false;
+  }
+  if (now.text) return true;
+  if (known.examples.length) {
+    state.set({ text: known.examples[0] }, { replace: true });
+    return false;
+  }
+  throw new Refused(`Type a text above and press Enter to see what ${now.model} makes of it.`);
+}
+
+function draw(now) {
+  const ctx = contextOf(now);
+  const focused = document.activeElement?.dataset?.keep;
+  document.title = `${now.model} · ${panels.find(([id]) => id === now.stage)?.[1] ?? "regard"} · regard`;
+  header(places.header, { models: held.models, model: held.model, state, backend, trace: held.base });
+  map(places.map, ctx);
+  drawer(places.drawer, ctx);
+  document.body.dataset.drawer = now.node ? "open" : "closed";
+  edits(places.footer, ctx);
+  timeline(places.footer, ctx);
+  stage(places.stage, ctx, panels).then(() => {
+    places.stage.removeAttribute("aria-busy");
+    refocus(focused);
+  });
+  refocus(focused);
+}
+
+/** After drawing, the keyboard is where it was. */
+function refocus(keep) {
+  if (!keep || (document.activeElement && document.activeElement !== document.body)) return;
+  const again = [...document.querySelectorAll("[data-keep]")].find((one) => one.dataset.keep === keep && !one.closest(
+    "[data-coming]",
+  ));
+  again?.focus({ preventScroll: true });
+}
+
+function refuse(error) {
+  if (!(error instanceof Refused)) console.error(error);
+  held.asked = {}; // ask again next time
+  places.stage.removeAttribute("aria-busy");
+  const words = error instanceof Refused ? error.message : `Something went wrong in the page: ${error.message}.`;
+  const again = el("button", { type: "button", on: { click: () => update(state.now) } }, "Try again");
+  const plain = Object.keys(state.now.edits).length
+    ? el("button", { type: "button", on: { click: () => state.set({ edits: {} }) } }, "Remove the edits")
+    : null;
+  places.stage.replaceChildren(sentence("error", words), el("p", { class: "row" }, again, plain));
+}
+
+/** Links within the page change the state without leaving it, also where there is no address bar. */
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.('a[href^="#"]');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+  event.preventDefault();
+  const hash = link.getAttribute("href");
+  if (hash === "#stage") return places.stage.focus();
+  state.follow(hash);
+});
+
+followTheme();
+keys(state, panels.map(([id]) => id), () => (held.base ? contextOf(state.now) : null));
+try {
+  held.models = await backend.models();
+  await update(state.now);
+} catch (error) {
+  refuse(error);
+}

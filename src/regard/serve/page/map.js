@@ -1,0 +1,151 @@
+/**
+ * The map: what the spec says the model is, one column per stack, in the direction the numbers flow.
+ *
+ * In: /api/model and where the person is. Out: links to every part. Identical blocks are folded into one with "×12";
+ * the fold opens on click. Cross edges run from the encoder's end to each cross attention that is drawn.
+ */
+
+import { button, el, svg } from "regard/dom.js";
+
+const open = new Set(); // stacks whose blocks are unfolded
+
+export function map(root, ctx) {
+  const columns = ctx.model.stacks.map((stack) => column(ctx, stack));
+  const edges = svg("svg", { class: "edges", "aria-hidden": "true" });
+  const body = el("div", { class: "columns", data: { stacks: columns.length } }, columns, edges);
+  const size = `${count(ctx.model.parameters)} parameters`;
+  const facts = el("p", { class: "map-facts" }, ctx.model.family, " · ", size, " · ", `d = ${ctx.model.d}`);
+  root.replaceChildren(
+    el(
+      "details",
+      { class: "map", open: root.querySelector("details")?.open ?? innerWidth > 760 },
+      el("summary", {}, "Map"),
+      el("h2", { class: "map-title" }, ctx.model.name),
+      facts,
+      body,
+    ),
+  );
+  if (columns.length > 1) requestAnimationFrame(() => connect(body, edges));
+}
+
+const count = (n) => (
+  n >= 1e9
+    ? `${(n / 1e9).toFixed(1)} billion`
+    : n >= 1e6
+    ? `${(n / 1e6).toFixed(1)} million`
+    : `${Math.round(n / 1e3)} thousand`
+);
+
+/** What is particular about a stack, as small words. */
+function badges(stack) {
+  const list = [
+    `${stack.wiring}-norm`,
+    stack.norm === "rms" ? "RMSNorm" : "LayerNorm",
+    {
+      learned: "learned positions",
+      sinusoidal: "sinusoidal positions",
+      rotary: "RoPE",
+    }[stack.positions] ?? stack.positions,
+    stack.kv_heads < stack.heads ? `GQA ${stack.heads}:${stack.kv_heads}` : `${stack.heads} heads`,
+    stack.mask === "causal" ? "causal mask" : "no mask",
+    stack.window ? `window ${stack.window}` : null,
+    stack.gated ? `gated ${stack.activation}` : stack.activation,
+  ];
+  return el("ul", { class: "badges" }, list.filter(Boolean).map((word) => el("li", {}, word)));
+}
+
+function column(ctx, stack) {
+  const here = ctx.site?.stack === stack.name ? ctx.site.layer : 0;
+  const unfolded = open.has(stack.name);
+  const layers = unfolded ? [...Array(stack.layers).keys()] : [here];
+  const flip = () => {
+    if (!open.delete(stack.name)) open.add(stack.name);
+    map(document.getElementById("map"), ctx);
+  };
+  const fold = stack.layers > 1
+    ? button(unfolded ? "fold" : `×${stack.layers}`, flip, {
+      class: "fold",
+      "aria-expanded": String(unfolded),
+      title: unfolded ? "Fold identical blocks" : `${stack.layers} identical blocks; unfold`,
+      data: { keep: `fold:${stack.name}` },
+    })
+    : null;
+  const last = stack.name === "decoder" || ctx.model.stacks.length === 1;
+  return el(
+    "section",
+    { class: "column", "aria-label": stack.name, data: { stack: stack.name } },
+    el("h3", {}, stack.name),
+    part(ctx, "embedding", { stage: "tokens", site: siteOf(stack, here) }, ctx.state.stage === "tokens"),
+    el(
+      "div",
+      { class: "blocks", data: { folded: unfolded ? null : "" } },
+      fold,
+      layers.map((layer) => block(ctx, stack, layer, layer === here)),
+    ),
+    last
+      ? part(ctx, output(ctx), { stage: "output" }, ctx.state.stage === "output")
+      : el("span", { class: "part end" }, "states"),
+    badges(stack),
+  );
+}
+
+const output = ({ model }) => (
+  { lm: "next token", mlm: "mask filling", classify: "classes", tag: "tags" }
+)[model.head] ?? "states";
+
+const siteOf = (stack, layer) => `${stack.name}.${layer}.attention`;
+
+function block(ctx, stack, layer, here) {
+  const { stage } = ctx.state;
+  const base = `${stack.name}.${layer}`;
+  const near = here && ctx.site?.stack === stack.name;
+  const norm = () => part(
+    ctx,
+    "norm",
+    { stage: "residual", site: `${base}.attention` },
+    near && stage === "residual",
+    "small",
+  );
+  const mlp = part(ctx, "MLP", { stage: "mlp", site: `${base}.attention` }, near && stage === "mlp");
+  const attention = (name, words) => {
+    const on = near && (stage === "attention" || stage === "heads") && ctx.site.site === `${base}.${name}`;
+    return part(
+      ctx,
+      words,
+      { stage: stage === "heads" ? "heads" : "attention", site: `${base}.${name}` },
+      on,
+      name === "cross" ? "crossing" : "",
+    );
+  };
+  const looks = attention("attention", stack.mask === "causal" ? "causal attention" : "self-attention");
+  const wired = (inner) => (stack.wiring === "pre" ? [norm(), inner] : [inner, norm()]);
+  const parts = [wired(looks), stack.cross ? wired(attention("cross", "cross attention")) : [], wired(mlp)];
+  const name = el("span", { class: "block-name" }, `block ${layer}`);
+  if (!near && open.has(stack.name)) {
+    return el("a", { class: "block closed", href: ctx.link({ site: `${base}.attention` }) }, name);
+  }
+  return el("div", { class: "block", "aria-current": near ? "true" : null }, name, parts);
+}
+
+function part(ctx, words, change, on, kind = "") {
+  return el("a", { class: `part ${kind}`, href: ctx.link(change), "aria-current": on ? "true" : null }, words);
+}
+
+/** Draw the encoder's output into every cross attention on the screen. */
+function connect(body, edges) {
+  const box = body.getBoundingClientRect();
+  const end = body.querySelector('[data-stack="encoder"] .end')?.getBoundingClientRect();
+  if (!end) return;
+  const paths = [...body.querySelectorAll(".crossing")].map((cross) => {
+    const to = cross.getBoundingClientRect();
+    const [x1, y1, x2, y2] = [
+      end.right - box.left,
+      end.top + end.height / 2 - box.top,
+      to.left - box.left,
+      to.top + to.height / 2 - box.top,
+    ];
+    const middle = (x1 + x2) / 2;
+    return svg("path", { d: `M${x1},${y1} H${middle} V${y2} H${x2 - 3} m-4,-3 l4,3 l-4,3` });
+  });
+  edges.replaceChildren(...paths);
+}

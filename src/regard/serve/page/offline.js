@@ -1,0 +1,110 @@
+/**
+ * The backend of a file handed on: the same questions as `server()`, answered from what is embedded in the file.
+ *
+ * In: the element that holds the JSON of `contents.py`. Out: a backend. It has one text; it honours the edits that it can
+ * compute (all switches and heads where the weights are in the file) or that were computed before (each head off), and says
+ * of everything else that it takes regard itself.
+ */
+
+import { Refused } from "regard/data.js";
+import { lens } from "regard/offline/lenses.js";
+import { createAnswers, output } from "regard/offline/output.js";
+import { changeOf, changesOf, createRun, graphOf, headOff } from "regard/offline/run.js";
+import { why } from "regard/offline/why.js";
+
+const ONE_TEXT = "This file holds one run and cannot make another; “regard view” opens the page on any text.";
+
+export function offline(element) {
+  const file = JSON.parse(element.textContent);
+  const graph = graphOf(file);
+  const answers = createAnswers(file);
+  const plain = createRun(file, graph, { id: "plain" });
+  const runs = new Map([["plain", plain]]);
+  const find = (id) => runs.get(id) ?? plain;
+  notice(file);
+
+  function honours(place, what) {
+    if (file.keeps.weights) return changeOf(graph, place, what).length > 0;
+    const off = headOff({ [place]: what });
+    return Boolean(off && file.without?.ids?.[off.site]) && changeOf(graph, place, what).length > 0;
+  }
+
+  function fork(edits) {
+    const id = JSON.stringify(edits);
+    if (!Object.keys(edits).length) return file.trace;
+    if (!runs.has(id)) {
+      const refused = Object.entries(edits).find(([place, what]) => !honours(place, what));
+      const changes = refused ? null : changesOf(graph, edits);
+      if (!changes) throw new Refused(`This file cannot honour the edit of ${refused?.[0] ?? Object.keys(edits)[0]}: it takes the model itself, in “regard view”.`, 400);
+      if (!file.keeps.weights && Object.keys(edits).length > 1) throw new Refused("This file keeps runs with one head off at a time; remove one of the edits.", 400);
+      runs.set(id, createRun(file, graph, { id, edits, base: plain, changes }));
+    }
+    return { ...file.trace, trace: id, edits };
+  }
+
+  return {
+    live: false,
+    honours,
+    models: async () => [file.card],
+    model: async () => file.model,
+    trace: async ({ text, target, generate }) => {
+      if (text !== file.trace.text || target || generate) throw new Refused(ONE_TEXT, 400);
+      return file.trace;
+    },
+    fork: async (id, edits) => fork(edits),
+    slice: async (id, node, at) => slice(await find(id).numbers(node), at),
+    why: (id, node, index) => why(file, graph, find(id), answers, node, index),
+    lens: (id, name, parameters) => lens(file, find(id), name, parameters),
+    output: (id, parameters) => output(file, find(id), answers, parameters),
+    compare: async () => {
+      throw new Refused(ONE_TEXT, 400);
+    },
+    generate: async function* () {
+      throw new Refused(ONE_TEXT, 400);
+    },
+    runs: async () => [],
+    lessons: async () => [],
+    lesson: async () => {
+      throw new Refused("Lessons are in “regard view”, not in this file.", 404);
+    },
+    worksheet: async () => {
+      throw new Refused("Worksheets are made by “regard worksheet”, not in this file.", 404);
+    },
+    file: () => "#",
+  };
+}
+
+/** A part of a tensor: `at` is [3, ":", "0:4"], the same as a text, or nothing for the whole. */
+function slice({ shape, values }, at) {
+  const entries = at === undefined || at === null || at === "" ? [] : Array.isArray(at) ? at : String(at).split(",");
+  const spans = shape.map((n, axis) => span(entries[axis] ?? ":", n));
+  const kept = spans.filter(({ whole }) => whole).map(({ from, to }) => to - from);
+  const out = new Float32Array(spans.reduce((size, { from, to }) => size * (to - from), 1));
+  let next = 0;
+  const walk = (axis, offset) => {
+    if (axis === shape.length) return void (out[next++] = values[offset]);
+    const { from, to } = spans[axis];
+    if (axis === shape.length - 1) {
+      out.set(values.subarray(offset * shape[axis] + from, offset * shape[axis] + to), next);
+      next += to - from;
+      return;
+    }
+    for (let i = from; i < to; i++) walk(axis + 1, offset * shape[axis] + i);
+  };
+  walk(0, 0);
+  return { shape: kept, values: out };
+}
+
+function span(entry, n) {
+  const [first, last] = String(entry).trim().split(":");
+  if (last === undefined) return { from: Number(first), to: Number(first) + 1, whole: false };
+  return { from: Number(first || 0), to: Math.min(n, Number(last || n)), whole: true };
+}
+
+/** What kind of file this is, said once where it is read. */
+function notice(file) {
+  const { all, bits, weights } = file.keeps;
+  const kept = weights && all ? "every number and every weight of one run, exactly" : weights ? "one run and every weight of its model" : `one run without its model's weights${bits < 24 ? `, its numbers rounded to ${bits} significant bits` : ""}`;
+  const words = `Saved with regard: ${kept}. Heads can be switched off; another text takes regard itself.`;
+  document.body.dataset.saved = words;
+}

@@ -1,0 +1,132 @@
+/**
+ * Lenses in a file: computed where the weights of attention suffice, looked up where they were computed before.
+ *
+ * In: a run, a lens's name and what it is asked about. Out: the JSON of /api/lens.
+ */
+
+import { Refused } from "regard/data.js";
+import { inner } from "regard/offline/compute.js";
+import { unpack } from "regard/offline/parcel.js";
+
+export async function lens(file, run, name, asked = {}) {
+  if (!(name in LENSES)) throw new Refused(`There is no lens ${name} in this file.`, 404);
+  return LENSES[name](file, run, asked);
+}
+
+const plainOnly = (run, words) => {
+  if (run.base) throw new Refused(`${words} is kept for the run as it was; choose A to see it.`, 404);
+};
+
+const LENSES = {
+  async heads(file, run) {
+    const { sites, ids, target_ids } = file.trace;
+    const scored = sites.map(async ({ site, kind, queries }) => {
+      const A = await run.numbers(`${site}.weights`);
+      const itself = kind !== "cross";
+      const asks = queries === "source" ? ids : (target_ids ?? []);
+      return [site, { entropy: perHead(A, entropy), first: perHead(A, (a) => first(a, itself ? 1 : 0)), previous: itself ? perHead(A, previous) : null, induction: itself ? perHead(A, (a) => induction(a, asks)) : null }];
+    });
+    return { sites: Object.fromEntries(await Promise.all(scored)) };
+  },
+
+  async logit_lens(file, run, { token = -1 }) {
+    plainOnly(run, "The logit lens");
+    if (!file.lenses.logit_lens) throw new Refused("This model has no logit lens: no residual stream ends in words.", 404);
+    const { nodes, ids, probabilities } = file.lenses.logit_lens;
+    const [a, p] = await Promise.all([unpack(ids), unpack(probabilities)]);
+    const most = a.shape.at(-1);
+    const tokens = a.shape.length === 3 ? a.shape[1] : 1;
+    const row = a.shape.length === 3 ? (token + tokens) % tokens : 0;
+    const top = (n) => Array.from({ length: most }, (_, k) => (n * tokens + row) * most + k).map((k) => [file.pieces[a.values[k]] ?? `#${a.values[k]}`, a.values[k], p.values[k]]);
+    return { rows: nodes.map((node, n) => ({ node, top: top(n) })) };
+  },
+
+  async rollout(file, run, { stack }) {
+    plainOnly(run, "The rollout");
+    const kept = file.lenses.rollout ?? {};
+    const found = kept[stack ?? Object.keys(kept)[0]];
+    if (!found) throw new Refused("Rollout follows self-attention through layers, and this model has none.", 404);
+    const { shape, values } = await unpack(found);
+    return { shape, values: [...values] };
+  },
+
+  async contribution(file, run, { site, head = 0 }) {
+    const A = await run.numbers(`${site}.weights`);
+    const [, N, T] = A.shape;
+    const reach = await reachOf(file, run, site, head, A.shape[0]);
+    const weights = Array.from({ length: N }, (_, i) => [...A.values.subarray((head * N + i) * T, (head * N + i + 1) * T)]);
+    const norms = weights.map((row) => row.map((a, j) => Math.abs(a) * reach[j]));
+    const apart = weights.map((row, i) => {
+      const sum = norms[i].reduce((a, b) => a + b, 0) || Number.MIN_VALUE;
+      return row.reduce((total, a, j) => total + Math.abs(a - norms[i][j] / sum), 0) / 2;
+    });
+    return { norms, weights, disagreement: apart.reduce((a, b) => a + b, 0) / N };
+  },
+
+  async attribution(file, run, { token = -1, id }) {
+    plainOnly(run, "Who spoke for an answer");
+    const { parts, rows = {}, refused } = file.lenses.attribution ?? {};
+    if (refused) throw new Refused(refused, 400);
+    const length = (file.trace.target_tokens ?? file.trace.tokens).length;
+    const row = file.trace.head === "classify" ? 0 : (token + length) % length;
+    const found = rows[`${row},${id}`];
+    if (!found) throw new Refused("This file keeps who spoke for the likeliest answers, of a large model at the last token; this answer is not among them.", 404);
+    const [values, bias, total] = found;
+    return { id, parts: parts.map(([label, node], k) => ({ label, node, value: values[k] })), bias, total };
+  },
+
+  async ablation(file, run, { token = -1 }) {
+    plainOnly(run, "The effect of every head");
+    const { effect = {}, rows = [] } = file.without ?? {};
+    const length = (file.trace.target_tokens ?? file.trace.tokens).length;
+    const row = file.trace.head === "classify" ? 0 : (token + length) % length;
+    const at = rows.indexOf(row);
+    if (at < 0) throw new Refused(`This file keeps the effect of each head on the answer after token ${rows.at(-1) ?? length - 1}.`, 404);
+    const unpacked = Object.entries(effect).map(async ([site, x]) => {
+      const { shape, values } = await unpack(x);
+      return [site, Array.from({ length: shape[0] }, (_, h) => values[h * shape[1] + at])];
+    });
+    return { sites: Object.fromEntries(await Promise.all(unpacked)) };
+  },
+};
+
+/** ‖V[j] W_o[h]‖ for every key j. */
+async function reachOf(file, run, site, head, heads) {
+  const V = await run.numbers(`${site}.V`);
+  const [groups, T, d_k] = V.shape;
+  if (!run.has(`${site}.W_o.weight`)) {
+    const { shape, values } = await unpack(file.lenses.reach[site]);
+    return values.subarray(head * shape[1], (head + 1) * shape[1]);
+  }
+  const W = await run.numbers(`${site}.W_o.weight`);
+  const d = W.shape[1];
+  const from = Math.floor((head * groups) / heads) * T;
+  return Array.from({ length: T }, (_, j) => {
+    const out = new Float64Array(d);
+    for (let c = 0; c < d_k; c++) for (let f = 0; f < d; f++) out[f] += V.values[(from + j) * d_k + c] * W.values[(head * d_k + c) * d + f];
+    return Math.sqrt(inner(out, 0, out, 0, d));
+  });
+}
+
+// Scores of heads.
+
+/** of({N, T, at(i, j)}) for every head; null where the run gives no occasion. */
+function perHead({ shape: [h, N, T], values }, of) {
+  const scores = Array.from({ length: h }, (_, head) => of({ N, T, at: (i, j) => values[(head * N + i) * T + j] }));
+  return scores.includes(null) ? null : scores;
+}
+
+const mean = (list) => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
+const upTo = (n, from = 0) => Array.from({ length: Math.max(0, n - from) }, (_, i) => i + from);
+
+const entropy = ({ N, T, at }) => mean(upTo(N).map((i) => -upTo(T).reduce((sum, j) => sum + (at(i, j) ? at(i, j) * Math.log2(at(i, j)) : 0), 0)));
+const previous = ({ N, at }) => mean(upTo(N, 1).map((i) => at(i, i - 1)));
+const first = ({ N, at }, skip) => mean(upTo(N, skip).map((i) => at(i, 0)));
+
+function induction({ at }, ids) {
+  const found = ids.flatMap((id, i) => {
+    const followers = upTo(i - 1).filter((j) => ids[j] === id);
+    return followers.length ? [followers.reduce((sum, j) => sum + at(i, j + 1), 0)] : [];
+  });
+  return mean(found);
+}

@@ -1,0 +1,140 @@
+/**
+ * What a run says: logits → temperature → cuts → softmax → a seeded draw, as the server computes it.
+ *
+ * In: a run and a position. Out: the JSON of /api/output. Of a large vocabulary the file knows the likeliest tokens and
+ * groups of the others; of such a model without a head, only the very likeliest.
+ */
+
+import { Refused } from "regard/data.js";
+import { headOff } from "regard/offline/run.js";
+import { unpack } from "regard/offline/parcel.js";
+
+const ONE = 2n ** 40n; // the weight of the best token
+const ROWS = 200;
+
+/** The logits of each position by rank: `at(run, row)` → {known: [{id, logit}], others: [{count, logit}], vocabulary}. */
+export function createAnswers(file) {
+  const held = new Map();
+  const once = (key, make) => (held.has(key) ? held.get(key) : held.set(key, make()).get(key));
+  const rowOf = ({ shape, values }, ...index) => {
+    const width = shape.at(-1);
+    const from = index.reduce((offset, i, axis) => offset * shape[axis] + i, 0) * width;
+    return values.subarray(from, from + width);
+  };
+
+  async function whole(run, row) {
+    const logits = await run.numbers("logits");
+    const values = logits.shape.length === 1 ? logits.values : rowOf(logits, row);
+    return { known: byRank([...values].map((logit, id) => ({ id, logit }))), others: [], vocabulary: values.length };
+  }
+
+  async function likeliest(row) {
+    const { ids, logits, others, vocabulary } = file.answers;
+    const [a, b, c] = await Promise.all([once("ids", () => unpack(ids)), once("logits", () => unpack(logits)), once("others", () => unpack(others.logits))]);
+    const names = rowOf(a, row);
+    const groups = rowOf(c, row);
+    return { known: byRank([...rowOf(b, row)].map((logit, k) => ({ id: names[k], logit }))), others: others.counts.map((count, g) => ({ count, logit: groups[g] })), vocabulary };
+  }
+
+  async function without({ edits }, row) {
+    const off = headOff(edits);
+    const at = file.without?.rows.indexOf(row) ?? -1;
+    if (!off || !file.without?.ids?.[off.site]) throw new Refused("This file has no answer of this edited run.", 404);
+    if (at < 0) throw new Refused(`Of the run without this head the file keeps the answer after the last token; go to position ${file.without.rows[0]}.`, 404);
+    const [a, b, c] = await Promise.all(["ids", "logits", "sums"].map((what) => once(`${what} ${off.site}`, () => unpack(file.without[what][off.site]))));
+    const names = rowOf(a, off.head, at);
+    const known = byRank([...rowOf(b, off.head, at)].map((logit, k) => ({ id: names[k], logit })));
+    const count = file.answers.vocabulary - known.length;
+    const left = Math.exp(rowOf(c, off.head)[at]) - known.reduce((sum, { logit }) => sum + Math.exp(logit), 0);
+    return { known, others: [{ count, logit: Math.log(Math.max(left, 1e-30) / count) }], vocabulary: file.answers.vocabulary };
+  }
+
+  return { at: (run, row) => (!file.answers ? whole(run, row) : run.base ? without(run, row) : likeliest(row)) };
+}
+
+const byRank = (rows) => rows.sort((a, b) => b.logit - a.logit || a.id - b.id);
+
+export async function output(file, run, answers, { position, temperature = 1, top_k = 0, top_p = 1, min_p = 0, seed } = {}) {
+  const { head, labels, tokens, target_tokens } = file.trace;
+  if (!file.trace.nodes.some(({ name }) => name === "logits")) throw new Refused("This model has no head: its output is the states themselves, the last block's out.", 400);
+  if (head === "classify") return classes("class", await answers.at(run, 0), labels);
+  const length = (target_tokens ?? tokens).length;
+  const place = position ?? (head === "mlm" ? masked(file.trace) : length - 1);
+  if (!(place >= 0 && place < length)) throw new Refused(`position is ${place}, but the run has ${length} of them, counted from 0.`, 400);
+  const found = await answers.at(run, place);
+  if (head === "tag") return { ...classes("tags", found, labels), position: place };
+  const settings = { temperature, top_k, top_p, min_p };
+  const chosen = cut(found, settings);
+  const drawn = head === "lm" ? draw(file, place, found, chosen, settings, seed) : null;
+  return { ...words(file, found, chosen, settings, head === "mlm" ? "mask" : "next"), drawn, position: place };
+}
+
+const masked = ({ tokens }) => Math.max(0, tokens.findIndex((piece) => /^[<[]mask[>\]]$/i.test(piece)));
+
+function classes(kind, { known }, labels) {
+  const highest = known[0].logit;
+  const sum = known.reduce((total, { logit }) => total + Math.exp(logit - highest), 0);
+  const rows = known.map(({ id, logit }) => {
+    const p = Math.exp(logit - highest) / sum;
+    return { piece: labels[id], id, logit, scaled: logit, kept: true, probability: p, final: p };
+  });
+  return { kind, rows, kept: rows.length, vocabulary: rows.length, highest, sum, drawn: null };
+}
+
+/** Whole-number weights of what is left after top-k, top-p and min-p: {weights by rank, total, kept}. */
+function cut({ known, others }, { temperature, top_k, top_p, min_p }) {
+  if (!(temperature > 0)) return { weights: known.map((_, k) => (k ? 0n : ONE)), total: ONE, kept: 1 };
+  const highest = known[0].logit;
+  const weigh = (logit) => BigInt(Math.floor(Math.exp((logit - highest) / temperature) * Number(ONE)));
+  const last = top_k ? known[Math.min(top_k, known.length) - 1].logit : -Infinity;
+  const all = [...known.map(({ logit }) => ({ count: 1, logit })), ...(top_k ? [] : others)].map(({ count, logit }) => ({ count, weight: logit >= last ? weigh(logit) : 0n }));
+  const W = all.reduce((sum, { count, weight }) => sum + BigInt(count) * weight, 0n);
+  const bound = top_p < 1 ? BigInt(Math.ceil(top_p * Number(W))) : W;
+  const least = min_p * Number(ONE);
+  let before = 0n;
+  const kept = all.map(({ count, weight }) => {
+    const here = weight > 0n && before < bound && Number(weight) >= least ? weight : 0n;
+    before += BigInt(count) * weight;
+    return { count, weight: here };
+  });
+  const left = kept.filter(({ weight }) => weight > 0n);
+  const total = left.reduce((sum, { count, weight }) => sum + BigInt(count) * weight, 0n);
+  return { weights: kept.slice(0, known.length).map(({ weight }) => weight), total, kept: left.reduce((sum, { count }) => sum + count, 0) };
+}
+
+function words(file, { known, others, vocabulary }, { weights, total, kept }, { temperature }, kind) {
+  const T = temperature || 1;
+  const highest = known[0].logit / T;
+  const power = (logit) => Math.exp(logit / T - highest);
+  const sum = known.reduce((all, { logit }) => all + power(logit), 0) + others.reduce((all, { count, logit }) => all + count * power(logit), 0);
+  const rows = known.slice(0, ROWS).map(({ id, logit }, k) => ({
+    piece: file.pieces[id] ?? `#${id}`, id, logit, scaled: logit / T, kept: weights[k] > 0n, probability: power(logit) / sum, final: Number(weights[k]) / Number(total),
+  })); // prettier-ignore
+  return { kind, rows, kept, vocabulary, highest, sum };
+}
+
+const MASK = 2n ** 64n - 1n;
+
+function mix(z) {
+  z &= MASK;
+  z = ((z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK;
+  z = ((z ^ (z >> 27n)) * 0x94d049bb133111ebn) & MASK;
+  return z ^ (z >> 31n);
+}
+
+/** 64 random bits that depend on the seed and the step alone. */
+const bits = (seed, step) => mix(mix(mix(BigInt(seed))) + BigInt(step + 1) * 0x9e3779b97f4a7c15n);
+
+function draw(file, place, { known, others }, { weights, total }, { temperature }, seed) {
+  if (seed === undefined && temperature > 0) return null;
+  const step = file.trace.steps.filter(({ position }) => position <= place).length;
+  const random = bits(Math.trunc(seed ?? 0), step);
+  const goal = (random * total) >> 64n;
+  let [at, sum] = [0, 0n];
+  if (temperature > 0) while (at < weights.length && (sum += weights[at]) <= goal) at++;
+  if (at >= known.length) return null; // it falls on a token that the file does not know by name
+  const { id, logit } = known[at];
+  const most = known[0].logit;
+  const below = known.reduce((all, one) => all + Math.exp(one.logit - most), 0) + others.reduce((all, { count, logit: l }) => all + count * Math.exp(l - most), 0);
+  return { id, piece: file.pieces[id] ?? `#${id}`, probability: Math.exp(logit - most) / below, u: temperature > 0 ? Number(random) / 2 ** 64 : null, step };
+}

@@ -1,0 +1,121 @@
+/**
+ * The MLP of one block, for the focused token: fan out, bend, fan in.
+ *
+ * In: the run, the block (that of the attention site looked at) and `state.view` = "act", "up", "out.17" …: which layer
+ * is shown in full, and which neuron is marked. Out: the curve with this token's neurons on it, the neurons that make most
+ * of the output, and the whole canvas token × neuron.
+ */
+
+import { button, choice, el, format, formula, number, picker, sentence } from "regard/dom.js";
+import { matrix } from "regard/matrix.js";
+import { ACTIVATIONS, curve } from "regard/parts/activation.js";
+import { bar } from "regard/parts/bars.js";
+import { blockName, blockOf, blocksOf, largest, length, parameterOf, tokenOf } from "regard/parts/run.js";
+import { labelsOf } from "regard/tokens.js";
+
+const MOST = 12;
+const LAYERS = { up: "up", gate: "gate", act: "act", gated: "gated", out: "out" };
+const BIGGEST = 16 << 20; // bytes of W_down that are asked for
+
+async function render(root, ctx) {
+  const block = blockOf(ctx);
+  if (!block) return root.append(sentence("empty", "This model has no MLP."));
+  const mlp = { ...block, node: (name) => `${block.place}.mlp.${name}`, gated: ctx.nodes.has(`${block.place}.mlp.gated`) };
+  const token = tokenOf(ctx, block.stack);
+  const labels = labelsOf(ctx.trace, block.stack);
+  const stack = ctx.model.stacks.find(({ name }) => name === block.stack);
+  const places = blocksOf(ctx).map((one) => [`${one.place}.attention`, blockName(ctx, one)]);
+  root.append(
+    el("div", { class: "controls" },
+      picker("block", places, `${block.place}.attention`, (site) => ctx.go({ site }), { data: { keep: "mlp:block" } }),
+      el("span", { class: "hint" }, "for the token ", el("b", {}, labels[token]), "; choose another in the sentence above"),
+    ),
+    el("p", { class: "lead" }, formula(mlp.gated ? `out = (${stack.activation.replace(/_tanh$/, "")}(x W_gate) ⊙ x W_up) W_down` : `out = ${stack.activation.replace(/_tanh$/, "")}(x W_up + b) W_down + b`),
+      el("span", { class: "hint" }, `: ${ctx.model.d} → ${stack.d_ff} → ${ctx.model.d} numbers, for every token alike`)),
+  ); // prettier-ignore
+  const run = await gather(ctx, mlp, token);
+  root.append(
+    el("div", { class: "beside even mlp" },
+      el("section", {}, el("h3", {}, "The bend"), el("p", { class: "hint" }, formula(ACTIVATIONS[stack.activation]?.[1] ?? stack.activation), `; a point is one of the ${run.before.length} neurons. ${bent(run)}`),
+        curve({ name: stack.activation, before: run.before, after: run.act, label: labels[token], ask: (n) => ctx.ask(mlp.node("act"), [token, n]) })),
+      strongest(ctx, mlp, token, run),
+    ),
+  ); // prettier-ignore
+  await whole(root, ctx, mlp, token, labels);
+}
+
+/** The token's row of every layer, and what each neuron adds to the output. */
+async function gather(ctx, mlp, token) {
+  const data = ctx.data.of(ctx.trace); // a difference of two runs has no place on the curve: with Δ, the run after
+  const row = (name) => data.slice(mlp.node(name), [token, ":"]).then(({ values }) => values);
+  const [up, act, out, gate, gated] = await Promise.all([row("up"), row("act"), row("out"), mlp.gated ? row("gate") : null, mlp.gated ? row("gated") : null]);
+  const hidden = gated ?? act;
+  return { up, gate, act, gated, out, hidden, before: gate ?? up, adds: await contributions(ctx, data, mlp, hidden, out) };
+}
+
+/** hidden_n (w_n · out) / ‖out‖: how far neuron n goes in the direction that comes out; with the bias they sum to ‖out‖. */
+async function contributions(ctx, data, mlp, hidden, out) {
+  const name = parameterOf(ctx, mlp.node("out")) ?? mlp.node("down.weight");
+  if (hidden.length * out.length * 4 > BIGGEST) return null;
+  try {
+    const { values } = await data.slice(name);
+    const [d, size] = [out.length, length(out) || 1];
+    return hidden.map((h, n) => {
+      let along = 0;
+      for (let f = 0; f < d; f++) along += values[n * d + f] * out[f];
+      return (h * along) / size;
+    });
+  } catch {
+    return null; // an exported file may not carry the weights
+  }
+}
+
+function bent({ before, act }) {
+  const quiet = act.filter((a) => Math.abs(a) < 0.05).length;
+  return `${quiet} are all but off; ${before.filter((x) => x > 0).length} are above 0.`;
+}
+
+function strongest(ctx, mlp, token, { up, gate, act, gated, hidden, adds, out }) {
+  const size = (n) => Math.abs(adds ? adds[n] : hidden[n]);
+  const top = largest(hidden.length, MOST, size);
+  const end = size(top[0]);
+  const from = top.some((n) => (adds ?? hidden)[n] < 0) ? "middle" : "left";
+  const columns = [["neuron", ""], ...(gate ? [["gate", ""]] : []), ["up", ""], ["act", ""], ...(gated ? [["gated", ""]] : []), [adds ? "adds" : "size", "wide"]];
+  const chosen = Number(ctx.state.view.split(".")[1] ?? NaN);
+  const mark = (n) => ctx.go({ view: `${ctx.state.view.split(".")[0] in LAYERS ? ctx.state.view.split(".")[0] : "act"}${n === chosen ? "" : `.${n}`}` });
+  const row = (n) =>
+    el("tr", { class: n === chosen ? "chosen" : "" },
+      el("th", { scope: "row" }, button(String(n), () => mark(n), { class: "quiet", title: "Mark this neuron below, in every token", "aria-pressed": String(n === chosen), data: { keep: `mlp:${n}` } })),
+      gate ? el("td", {}, number(ctx, gate[n], mlp.node("gate"), [token, n], { digits: 2 })) : null,
+      el("td", {}, number(ctx, up[n], mlp.node("up"), [token, n], { digits: 2 })),
+      el("td", {}, number(ctx, act[n], mlp.node("act"), [token, n], { digits: 2 })),
+      gated ? el("td", {}, number(ctx, gated[n], mlp.node("gated"), [token, n], { digits: 2 })) : null,
+      el("td", { class: "adds" }, bar(adds ? adds[n] : hidden[n], end, from), el("span", {}, format(adds ? adds[n] : hidden[n], 2))),
+      el("td", {}, button("off", () => ctx.edit(`${mlp.place}.mlp.neuron.${n}`, "zero"), { class: "quiet", title: `Run again with neuron ${n} at zero` }))); // prettier-ignore
+  const shown = adds ? top.reduce((sum, n) => sum + adds[n], 0) : 0;
+  return el("section", {},
+    el("h3", {}, `The ${top.length} neurons that add most`),
+    el("p", { class: "hint" }, adds ? ["Each neuron adds its number times its row of ", formula("W_down"), ". How far that goes in the direction of the output:"] : "The largest after the bend."),
+    el("div", { class: "scrolls" }, el("table", { class: "figures neurons-top" },
+      el("thead", {}, el("tr", {}, columns.map(([word, kind]) => el("th", { scope: "col", class: kind }, word)), el("th", {}, ""))),
+      el("tbody", {}, top.map(row)))),
+    adds ? el("p", { class: "hint" }, `These add ${format(shown, 2)}, the other ${hidden.length - top.length}${parameterOf(ctx, mlp.node("out"), "bias") ? " and the bias" : ""} add ${format(length(out) - shown, 2)}: together ‖out‖ = ${format(length(out), 2)}.`) : null); // prettier-ignore
+}
+
+/** The chosen layer for all tokens. */
+async function whole(root, ctx, mlp, token, labels) {
+  const [wish, marked] = ctx.state.view.split(".");
+  const layers = Object.keys(LAYERS).filter((name) => ctx.nodes.has(mlp.node(name)));
+  const layer = layers.includes(wish) ? wish : "act";
+  const { shape, values } = await ctx.data.slice(mlp.node(layer));
+  const column = Number(marked ?? -1);
+  const holder = el("section", {}, el("h3", {}, "All tokens"), el("div", { class: "controls" }, choice("Layer", layers.map((name) => [name, name]), layer, (name) => ctx.go({ view: `${name}${marked ? `.${marked}` : ""}` }))));
+  root.append(holder);
+  const wide = layer === "out" ? "feature" : "neuron";
+  matrix(holder, {
+    values, shape, rows: labels, cols: null, title: mlp.node(layer), subtitle: `token × ${wide}`, axes: ["token", wide], ctx, node: mlp.node(layer), index: (r, c) => [r, c],
+    cursor: [token, column >= 0 && layer !== "out" ? column : 0], moved: (r) => ctx.note({ token: r }), cell: { min: 3, max: 40, h: 20 }, say: `MLP ${layer}`,
+  }); // prettier-ignore
+}
+
+export default { id: "mlp", title: "MLP", render };

@@ -1,0 +1,76 @@
+/**
+ * The output: what the model says, by the head it has.
+ *
+ * In: the run and the focused position. Out: for language models logits → temperature → top-k, top-p → softmax over the whole
+ * vocabulary → a seeded draw; for masked models the likeliest fillings; bars of classes; tags of every token. Below, which
+ * heads and MLPs spoke for the answer.
+ */
+
+import { el, formula, picker, sentence } from "regard/dom.js";
+import { attribution } from "regard/parts/attribution.js";
+import { classes, tags } from "regard/parts/classes.js";
+import { pieces } from "regard/parts/pieces.js";
+import { sampling, settingsOf } from "regard/parts/sampling.js";
+import { labelsOf } from "regard/tokens.js";
+
+async function render(root, ctx) {
+  if (ctx.trace.head === "none") return root.append(sentence("empty", "This model has no head: it ends in states, one vector per token. The residual stream shows them."));
+  const position = positionOf(ctx);
+  const settings = ctx.trace.head === "lm" ? settingsOf(ctx.state) : {};
+  const ask = { position, ...settings };
+  const answer = await ctx.data.output(ask);
+  const before = ctx.other ? await ctx.data.of(ctx.base).output(ask).catch(() => null) : null;
+  const shown = { answer, before: ctx.mode === "a" ? null : before, position };
+  await KINDS[answer.kind](root, ctx, shown);
+}
+
+/** Which token's output: the focused one; at the start, the last of a text to be continued, the masked one of a text with a gap. */
+function positionOf({ trace, state }) {
+  const tokens = trace.target_tokens ?? trace.tokens;
+  if (state.token > 0 || state.view === "first") return Math.min(state.token, tokens.length - 1);
+  if (trace.head === "lm") return tokens.length - 1;
+  const gap = tokens.findIndex((piece) => /^[<[]mask[>\]]$/i.test(piece));
+  return gap >= 0 ? gap : Math.min(1, tokens.length - 1);
+}
+
+/** After which token, or in whose place? The sentence above is lit there. */
+function places(ctx, position, words) {
+  const stack = ctx.trace.target_tokens ? "decoder" : ctx.model.stacks[0].name;
+  ctx.light(stack, position);
+  const options = labelsOf(ctx.trace, stack).map((label, i) => [i, `${label}  (${i})`]);
+  return el("div", { class: "controls" }, picker(words, options, position, (i) => ctx.go({ token: Number(i), view: i === "0" ? "first" : "" }), { data: { keep: "output:place" } }));
+}
+
+function next(root, ctx, shown) {
+  root.append(places(ctx, shown.position, ctx.trace.target_tokens ? "the next word of the target, after" : "the next token, after"), sampling(ctx, shown), pieces(ctx, shown));
+  spoke(root, ctx, shown, shown.answer.drawn ?? shown.answer.rows[0]);
+}
+
+function mask(root, ctx, shown) {
+  root.append(
+    places(ctx, shown.position, "in the place of"),
+    el("p", { class: "lead" }, formula(`p(token) = e^{logit} / Σ e^{logit}`), `, the sum over all ${shown.answer.vocabulary} tokens of the vocabulary.`),
+    pieces(ctx, shown),
+  );
+  spoke(root, ctx, shown, shown.answer.rows[0]);
+}
+
+function ofClass(root, ctx, shown) {
+  root.append(...classes(ctx, shown));
+  spoke(root, ctx, { ...shown, position: 0 }, shown.answer.rows[0]);
+}
+
+async function ofTags(root, ctx, shown) {
+  await tags(root, ctx, shown);
+  spoke(root, ctx, shown, shown.answer.rows[0]);
+}
+
+/** Not waited for: the answer stands while its reasons are worked out. */
+function spoke(root, ctx, { position, answer }, row) {
+  const section = root.appendChild(el("section", { class: "spoke" }, sentence("busy", "Splitting the answer into its parts…")));
+  attribution(section, ctx, position, answer.rows, row);
+}
+
+const KINDS = { next, mask, class: ofClass, tags: ofTags };
+
+export default { id: "output", title: "Output", render };

@@ -1,0 +1,139 @@
+/**
+ * Tokens and embedding: from text to the first matrix of numbers.
+ *
+ * In: pieces and ids, and the nodes of the embedding. Out: a table of pieces, then the matrices that are added (token
+ * rows, positions, kinds) and their sum, and the sum worked out for the feature in focus.
+ */
+
+import { el, number, sentence } from "regard/dom.js";
+import { matrix, synchronise } from "regard/matrix.js";
+import { labelsOf, piecesOf, show } from "regard/tokens.js";
+
+const TITLES = {
+  tokens: "Token embeddings",
+  positions: "Positions",
+  types: "Segments",
+  sum: "Sum",
+  scaled: "Token embeddings × √d",
+  out: "Embedding",
+};
+
+async function render(root, ctx) {
+  const stacks = ctx.trace.target_tokens ? ["encoder", "decoder"] : [ctx.model.stacks[0].name];
+  for (const stack of stacks) {
+    const prefix = ctx.trace.target_tokens ? `${stack}.embed` : "embed";
+    await one(root, ctx, stack, prefix, stacks.length > 1);
+  }
+}
+
+async function one(root, ctx, stack, prefix, several) {
+  root.append(el("h2", { class: "stage-title" }, several ? `${stack} · tokens and embedding` : "Tokens and embedding"));
+  root.append(el(
+    "p",
+    { class: "lead" },
+    "The tokenizer cuts the text into pieces; each piece has an id, and the id picks a row of the embedding matrix.",
+  ));
+  root.append(pieces(ctx, stack));
+  const parts = [...ctx.nodes.values()].filter(
+    ({ name }) => name.startsWith(`${prefix}.`) && !name.slice(prefix.length + 1).includes("."),
+  );
+  if (!parts.length) {
+    root.append(sentence("empty", "This run kept no embedding; run it again with all of its sites."));
+    return;
+  }
+  const slices = await Promise.all(parts.map(({ name }) => ctx.data.slice(name)));
+  const row = Math.min(ctx.state.token, slices[0].shape[0] - 1);
+  const worked = el("div", { class: "focus" });
+  const moved = (r, f) => {
+    ctx.note({ token: r });
+    ctx.light(stack, r);
+    sum(worked, ctx, { stack, parts, slices }, r, f);
+  };
+  const pictures = parts.map(({ name, op }, i) => {
+    const local = name.slice(prefix.length + 1);
+    return matrix(root, {
+      ...slices[i],
+      rows: labelsOf(ctx.trace, stack),
+      title: TITLES[local] ?? local,
+      subtitle: (op === "sine" ? WORDS.sine : WORDS[local] ?? WORDS[op] ?? ""),
+      axes: ["token", "feature"],
+      say: local,
+      fit: true,
+      cell: { h: 20, max: 40 },
+      height: 300,
+      node: name,
+      index: (r, f) => [r, f],
+      ctx,
+      cursor: [row, 0],
+      moved,
+      hovered: (r) => ctx.light(stack, r ?? row),
+    });
+  });
+  synchronise(pictures);
+  root.append(worked);
+  sum(worked, ctx, { stack, parts, slices }, row, 0);
+  if (!parts.some(({ name }) => name.endsWith(".positions"))) root.append(el(
+    "p",
+    { class: "lead" },
+    "No positions are added here: they enter each attention as a rotation of Q and K.",
+  ));
+  ctx.light(stack, row);
+}
+
+const WORDS = {
+  tokens: "one row per id",
+  positions: "one row per position",
+  types: "one row per kind of segment",
+  sine: "sines and cosines of the position",
+  add: "added up",
+  copy: "as it goes into the first block",
+};
+
+function pieces(ctx, stack) {
+  const ids = ctx.trace.target_tokens && stack === "decoder" ? ctx.trace.target_ids : ctx.trace.ids;
+  const cards = piecesOf(ctx.trace, stack).map((piece, i) =>
+    el(
+      "a",
+      {
+        class: "card",
+        href: ctx.link({ token: i }),
+        "aria-current": i === ctx.state.token ? "true" : null,
+        data: { keep: `card:${stack}:${i}` },
+      },
+      el("span", { class: "card-piece" }, show(piece)),
+      el("span", { class: "card-id" }, String(ids[i])),
+      el("span", { class: "card-at" }, `position ${i}`),
+    ),
+  );
+  return el("div", { class: "cards", role: "group", "aria-label": "Pieces with their ids" }, cards);
+}
+
+/** out[i, f] = tokens[i, f] + positions[i, f] + …, where the graph says it is a sum. */
+function sum(root, ctx, { stack, parts, slices }, r, f) {
+  const at = new Map(parts.map(({ name }, i) => [name, i]));
+  const value = (name) => number(ctx, slices[at.get(name)].values[r * slices[at.get(name)].shape[1] + f], name, [r, f]);
+  const added = parts.filter(({ op }) => op === "add");
+  const line = ({ name, inputs }) => {
+    const known = inputs.filter((input) => at.has(input));
+    const terms = known.map((input, i) => [
+      i ? " + " : null,
+      value(input),
+      el("span", { class: "from" }, ` ${input.split(".").at(-1)}`),
+    ]);
+    return el("p", { class: "worked" }, el("code", {}, `${name}[${r}, ${f}]`), " = ", terms, " = ", value(name));
+  };
+  root.replaceChildren(el(
+    "section",
+    { class: "work" },
+    el("h3", {}, `Feature ${f} of “${labelsOf(ctx.trace, stack)[r]}”`),
+    added.length
+      ? added.map(line)
+      : el(
+        "p",
+        { class: "worked" },
+        parts.map(({ name }) => [el("code", {}, `${name}[${r}, ${f}]`), " = ", value(name), " "]),
+      ),
+  ));
+}
+
+export default { id: "tokens", title: "Tokens", render };

@@ -1,0 +1,71 @@
+/**
+ * The stage: tabs, the sentence, and the panel that the state names.
+ *
+ * In: a context. Out: the panel's drawing. A panel is `panels/x.js` with the default export `{id, title, render(root,
+ * ctx)}`; `render` may be async. The new drawing is prepared unseen and then takes the old one's place, so nothing
+ * flickers.
+ */
+
+import { el, sentence } from "regard/dom.js";
+import { lessonBar } from "regard/parts/lesson-bar.js";
+import { same } from "regard/state.js";
+import { sentences } from "regard/tokens.js";
+
+const DRAWER_ONLY = new Set(["node", "index", "trail"]);
+
+let last = null; // what is on the stage: {state, trace, other}
+let coming = 0;
+
+/** Whether the panel must be drawn again; what the drawer shows is no reason. */
+function changed(ctx) {
+  const keys = Object.keys(ctx.state).filter((key) => !DRAWER_ONLY.has(key));
+  return !last || last.trace !== ctx.trace || last.other !== ctx.other || !same(last.state, ctx.state, keys);
+}
+
+/** Draw the stage; resolves when the panel is on the screen. */
+export async function stage(root, ctx, panels) {
+  const here = panels.some(([id]) => id === ctx.state.stage) ? ctx.state.stage : panels[0][0];
+  if (!changed(ctx) && root.querySelector(".panel")) return;
+  const mine = ++coming;
+  const strip = el("div", { class: "strip" });
+  const words = sentences(strip, ctx);
+  const panel = el("section", { class: "panel", id: `panel-${here}`, "aria-label": here, data: { coming: "" } });
+  const note = (change) => {
+    ctx.note(change);
+    if (last) last.state = { ...last.state, ...change };
+  };
+  const frame = { ...ctx, light: words.light, note };
+  root.querySelector("[data-coming]")?.remove();
+  if (!root.querySelector(".panel")) root.replaceChildren(tabs(ctx, panels, here), strip, sentence("busy", "Drawing…"));
+  root.append(panel); // laid out but unseen: canvases need a width
+  const [lesson] = await Promise.all([lessonBar(ctx), draw(panel, frame, here)]);
+  if (mine !== coming) return panel.remove();
+  last = { state: ctx.state, trace: ctx.trace, other: ctx.other };
+  delete panel.dataset.coming;
+  root.replaceChildren(...[tabs(ctx, panels, here), lesson, strip, panel].filter(Boolean));
+}
+
+async function draw(panel, ctx, name) {
+  try {
+    const { default: drawn } = await import(`regard/panels/${name}.js`);
+    await drawn.render(panel, ctx);
+  } catch (error) {
+    if (!error.status) console.error(error);
+    panel.replaceChildren(sentence("error", error.message || `The panel “${name}” could not be drawn.`));
+  }
+}
+
+function tabs(ctx, panels, here) {
+  const tab = ([id, title]) =>
+    el(
+      "a",
+      {
+        class: "tab",
+        href: ctx.link({ stage: id }),
+        "aria-current": id === here ? "page" : null,
+        data: { keep: `tab:${id}` },
+      },
+      title,
+    );
+  return el("nav", { class: "tabs", "aria-label": "Stages" }, panels.map(tab));
+}

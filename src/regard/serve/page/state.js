@@ -1,0 +1,131 @@
+/**
+ * Where the person is, as the part of the address after "#": a link reproduces a view.
+ *
+ * In: changes (`set`) and the address bar (back, forward, a pasted link). Out: a frozen object, and a call to
+ * `changed(next, previous)` after each change that asks for drawing.
+ */
+
+/** Every key of the state with its value when the address does not say. */
+export const DEFAULTS = Object.freeze({
+  model: "", // a name of /api/models
+  text: "",
+  target: "", // encoder-decoders: what the decoder is made to write; empty lets it write itself
+  fresh: 0, // how many tokens are generated after the text
+  seed: 0,
+  temperature: 0.8,
+  top_k: 40,
+  top_p: 1, // the smallest set of pieces with this much probability; 1 keeps all
+  min_p: 0, // pieces at least this likely, relative to the likeliest; 0 keeps all
+  stage: "attention", // which panel
+  site: "", // "decoder.0.attention"
+  head: 0,
+  token: 0, // the focused query row
+  key: 0, // the focused key column
+  node: "", // what the drawer explains, with `index`
+  index: Object.freeze([]),
+  trail: Object.freeze([]), // how the person got there: [[node, index], …]
+  edits: Object.freeze({}), // place → what
+  mode: "b", // with edits: "a" before, "b" after, "delta" the difference
+  against: "", // another text to compare with
+  rival: "", // another model to compare with
+  view: "", // a panel's own choice, e.g. the heads panel's "lines" | "grid" | "neurons"
+  run: "", // training: which run,
+  step: 0, // which frame,
+  lesson: "", // which lesson and
+  page: 0, // which of its steps
+});
+
+function decode(key, text) {
+  const like = DEFAULTS[key];
+  if (typeof like === "number") return Number.isFinite(Number(text)) ? Number(text) : like;
+  if (typeof like === "string") return text;
+  try {
+    const value = JSON.parse(text);
+    return Array.isArray(value) === Array.isArray(like) && typeof value === "object" && value ? value : like;
+  } catch {
+    return like;
+  }
+}
+
+const encode = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+
+/** "#model=toy-gpt&head=3" → a whole state; unknown keys are dropped, broken values fall back. */
+export function parse(hash) {
+  const state = { ...DEFAULTS };
+  for (const [key, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
+    if (key in DEFAULTS) state[key] = decode(key, text);
+  }
+  return Object.freeze(state);
+}
+
+/** A state → "#…", leaving out what is as by default. */
+export function write(state) {
+  const words = new URLSearchParams();
+  for (const key of Object.keys(DEFAULTS)) {
+    if (encode(state[key]) !== encode(DEFAULTS[key])) words.set(key, encode(state[key]));
+  }
+  return `#${words}`;
+}
+
+/** Whether two states agree in all of `keys`. */
+export const same = (a, b, keys) => keys.every((key) => encode(a[key]) === encode(b[key]));
+
+/**
+ * The state of the page. `changed(next, previous)` is called when something must be drawn.
+ * → {now, set(change, {replace}), note(change), follow(hash), link(change)}
+ */
+export function createState(changed) {
+  let current = parse(location.hash);
+  let drawn = current; // what the links on the screen were made from
+  let soon = 0;
+
+  const address = (how) => {
+    clearTimeout(soon);
+    try {
+      history[how](null, "", write(current));
+    } catch {
+      // A frame without an address of its own (a notebook): the state lives in memory only.
+    }
+  };
+
+  const adopt = () => {
+    const [previous, next] = [current, parse(location.hash)];
+    if (write(previous) === write(next)) return;
+    clearTimeout(soon);
+    current = drawn = next;
+    changed(current, previous);
+  };
+  addEventListener("popstate", adopt);
+  addEventListener("hashchange", adopt);
+
+  return {
+    get now() {
+      return current;
+    },
+    /** Merge, write the address, draw. */
+    set(change, { replace = false } = {}) {
+      const previous = current;
+      current = Object.freeze({ ...current, ...change });
+      if (write(previous) === write(current)) return;
+      address(replace ? "replaceState" : "pushState");
+      drawn = current;
+      changed(current, previous);
+    },
+    /** Merge, and write the address once it rests, without drawing: for a cursor that has already moved on the screen. */
+    note(change) {
+      current = Object.freeze({ ...current, ...change });
+      clearTimeout(soon);
+      soon = setTimeout(() => address("replaceState"), 150);
+    },
+    /** Go where a link of this page points: what it was made to change changes, what was noted since stays. */
+    follow(hash) {
+      const goal = parse(hash);
+      const meant = Object.keys(DEFAULTS).filter((key) => encode(goal[key]) !== encode(drawn[key]));
+      this.set(Object.fromEntries(meant.map((key) => [key, goal[key]])));
+    },
+    /** The address of the view that `change` would give, for the href of a link. */
+    link(change) {
+      return write({ ...current, ...change });
+    },
+  };
+}

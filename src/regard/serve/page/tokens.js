@@ -1,0 +1,81 @@
+/**
+ * How pieces of text are shown, and the sentence above the stage.
+ *
+ * In: pieces as the tokenizer made them. Out: labels in which a space is visible, and a strip of tokens that lights up
+ * with whatever the pointer is on. Pieces are only ever text.
+ */
+
+import { el } from "regard/dom.js";
+
+const MARKS = { " ": "·", "\u0120": "·", "\u2581": "·", "\n": "⏎", "\u010a": "⏎", "\t": "⇥" };
+
+/** A piece as a label: leading spaces as a dot, line breaks as ⏎, nothing as ∅. */
+export function show(piece) {
+  const text = piece.replace(/[ \u0120\u2581\n\u010a\t]/g, (c) => MARKS[c]);
+  return text === "" ? "∅" : text;
+}
+
+/** The pieces a stack works on: in an encoder-decoder, the decoder has the target's. */
+export function piecesOf(trace, stack) {
+  return trace.target_tokens && stack === "decoder" ? trace.target_tokens : trace.tokens;
+}
+
+/** Their labels. */
+export const labelsOf = (trace, stack) => piecesOf(trace, stack).map(show);
+
+/** Where an attention site's queries and keys come from: {queries: [label…], keys: [label…], from: [stack, stack]}. */
+export function sidesOf(trace, site) {
+  const source = site.kind === "cross" ? "encoder" : site.stack;
+  return { queries: labelsOf(trace, site.stack), keys: labelsOf(trace, source), from: [site.stack, source] };
+}
+
+/**
+ * The sentence: one strip per stack, each token a link that focuses its row.
+ * `sentences(root, ctx)` → {light(stack, i, stack2, j)}; light() without arguments puts it out.
+ */
+export function sentences(root, ctx) {
+  const stacks = ctx.trace.target_tokens ? ["encoder", "decoder"] : [ctx.model.stacks[0].name];
+  const words = new Map();
+  for (const stack of stacks) {
+    const links = piecesOf(ctx.trace, stack).map((piece, i) => token(ctx, piece, i, stack === ctx.site?.stack));
+    words.set(stack, links);
+    const name = stacks.length > 1
+      ? el("span", { class: "sentence-name" }, stack === "encoder" ? "source" : "target")
+      : null;
+    root.append(el("div", { class: "tokens", role: "group", "aria-label": `tokens of the ${stack}` }, name, links));
+  }
+  return {
+    light(...pairs) {
+      for (const links of words.values()) for (const link of links) delete link.dataset.lit;
+      for (let at = 0; at < pairs.length; at += 2) {
+        const link = words.get(pairs[at])?.[pairs[at + 1]];
+        if (!link) continue;
+        link.dataset.lit = at === 0 ? "query" : "key";
+        if (at === 0) reveal(link);
+      }
+    },
+  };
+}
+
+/** Scroll a long sentence, and nothing else, until the word can be seen. */
+function reveal(link) {
+  const box = link.parentElement;
+  const top = link.offsetTop - box.offsetTop;
+  const seen = top >= box.scrollTop && top + link.offsetHeight <= box.scrollTop + box.clientHeight;
+  if (!seen) box.scrollTop = top - box.clientHeight / 2;
+}
+
+function token(ctx, piece, i, focusable) {
+  const here = focusable && i === ctx.state.token;
+  return el(
+    "a",
+    {
+      class: "token",
+      href: ctx.link({ token: i }),
+      "aria-current": here ? "true" : null,
+      title: `position ${i}`,
+      data: { keep: `token:${i}` },
+    },
+    show(piece),
+  );
+}

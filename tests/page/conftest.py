@@ -1,0 +1,130 @@
+"""A server on bundled and home-made models, and one browser; both once per process. Nothing may go wrong on any page."""
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from safetensors.torch import load_file, save_file
+
+from browser import CHROMIUM, Screen
+from regard.serve.app import make_app
+from regard.serve.frames import Runs
+from regard.serve.shelf import Shelf
+from regard.store.hub import bundled
+
+HERE = Path(__file__).parent
+MARKUP = "<img src=x onerror=hacked=1>"  # a token, a label, a model's name
+SCRIPT = '"><script>hacked=1'
+TURNED = "\u202eevil\u2066<b>"  # turns the reading direction around
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = pytest.mark.skip(reason="there is no Chromium on this machine: make browser installs it")
+    for item in items:
+        if CHROMIUM is None and item.path.is_relative_to(HERE):
+            item.add_marker(missing)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Models that are not bundled: two with hostile names, tokens and labels, and one that reads 1,024 tokens."""
+    folder = tmp_path_factory.mktemp("models")
+    return [hostile_labels(folder / MARKUP), hostile_tokens(folder / f"{SCRIPT}{TURNED}"), long(folder / "long")]
+
+
+def hostile_labels(path: Path) -> Path:
+    shutil.copytree(bundled()["toy-bert-sentiment"], path)
+    config = json.loads((path / "config.json").read_text())
+    labels = [MARKUP, SCRIPT, TURNED]
+    config |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def hostile_tokens(path: Path) -> Path:
+    """toy-gpt with its last piece spelt as markup."""
+    shutil.copytree(bundled()["toy-gpt"], path)
+    told = json.loads((path / "tokenizer.json").read_text())
+    vocabulary, last = told["model"]["vocab"], 799
+    old = next(piece for piece, id in vocabulary.items() if id == last)
+    told["model"]["vocab"] = {MARKUP if piece == old else piece: id for piece, id in vocabulary.items()}
+    parts = [merge if isinstance(merge, list) else merge.split(" ") for merge in told["model"]["merges"]]
+    told["model"]["merges"] = [merge for merge in parts if old not in ("".join(merge), *merge)]
+    told["added_tokens"].append(told["added_tokens"][0] | {"id": last, "content": MARKUP, "special": False})
+    (path / "tokenizer.json").write_text(json.dumps(told))
+    return path
+
+
+def long(path: Path) -> Path:
+    """toy-gpt with its learned positions repeated, eight times over."""
+    shutil.copytree(bundled()["toy-gpt"], path)
+    weights = load_file(path / "model.safetensors")
+    name = next(name for name in weights if name.endswith("wpe.weight"))
+    weights[name] = weights[name].repeat(8, 1)
+    save_file(weights, path / "model.safetensors", {"format": "pt"})
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"n_positions": len(weights[name])}))
+    return path
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A tiny translator while it learns, with a frame every three steps; and the same under a hostile name."""
+    from regard.api import train_settings, train_with
+    from regard.train.toy import translate
+
+    folder = tmp_path_factory.mktemp("runs")
+    translate.write(folder / "pairs.tsv", 120, 0, "train")
+    tiny = {"layers": 1, "width": 16, "heads": 2, "max_steps": 9, "eval_steps": 3, "warmup_steps": 2, "batch_size": 8}
+    probes = {"probes": ["a green flower\tune fleur verte", f"a {MARKUP}\tun {SCRIPT}"], "probe_steps": 3}
+    given = tiny | probes | {"vocab_size": 400, "threads": 1, "data": [str(folder / "pairs.tsv")]}
+    run = train_with(train_settings("translate", None, given | {"out": str(folder / "fr")}))
+    return [run, shutil.copytree(run, folder / f"{MARKUP}{TURNED}")]
+
+
+@pytest.fixture(scope="session")
+def address(models: list[Path], runs: list[Path]) -> Iterator[str]:
+    torch.set_num_threads(1)
+    app = make_app(Shelf(models), runs=Runs(runs))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    away = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", away])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, color_scheme="light")
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def screen(context: BrowserContext, address: str) -> Iterator[Screen]:
+    """A tab in which nothing may go wrong: no script error, no failed request, nothing asked of another machine."""
+    screen = Screen(context.new_page(), address)
+    yield screen
+    screen.page.close()
+    assert screen.wrong == []
+    assert screen.hosts <= {address.split("/")[2]}

@@ -1,0 +1,103 @@
+"""Training runs over HTTP: the same numbers that the probes wrote."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from starlette.testclient import TestClient
+
+import regard
+from regard.errors import NotFound
+from regard.serve.app import make_app
+from regard.serve.frames import Runs, thinned
+from regard.serve.shelf import Shelf
+from regard.train.probe import Probes, attention_of
+
+TEXTS = ["One day the cat", "The old king"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run with three frames, whose model changes between them."""
+    folder = tmp_path_factory.mktemp("runs") / "book"
+    model = regard.load("toy-gpt")
+    probes = Probes(folder, TEXTS, model.tokenizer)
+    lines = []
+    for step in (0, 50, 100):
+        lines.append({"step": step, "entropy": probes.look(model.net, step)})
+        with torch.no_grad():
+            model.net.decoder[0].attention.W_q.weight.mul_(0.5)
+    lines += [{"step": 100, "loss": 2.5, "lr": 1e-3}]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 1')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(run, page):
+    runs = Runs([run], run.parent)
+    with TestClient(make_app(Shelf(), runs=runs, page=page), base_url="http://127.0.0.1") as client:
+        yield client
+
+
+def test_runs_are_listed_once_with_steps_probes_and_nodes(client, run):
+    (told,) = client.get("/api/runs").json()["runs"]
+    assert (told["name"], told["steps"]) == ("book", [0, 50, 100])
+    assert [probe["text"] for probe in told["probes"]] == TEXTS
+    n = len(told["probes"][1]["tokens"][0])
+    assert {"probe": 1, "node": "decoder.3.attention.weights", "shape": [4, n, n]} in told["nodes"]
+
+
+def test_metrics_are_the_lines_that_were_written(client):
+    lines = client.get("/api/run", params={"name": "book"}).json()["lines"]
+    assert [line["step"] for line in lines] == [0, 50, 100, 100]
+    assert lines[-1] == {"step": 100, "loss": 2.5, "lr": 0.001}
+
+
+def test_a_frame_is_what_the_heads_looked_at_then(client, run):
+    model = regard.load("toy-gpt")
+    wanted = {"run": "book", "step": 0, "probe": 1, "node": "decoder.2.attention.weights"}
+    answer = client.get("/api/frame", params=wanted)
+    exact = attention_of(model.net, [model.tokenizer.encode(TEXTS[1])])["decoder.2.attention.weights"]
+    got = np.frombuffer(answer.content, "<f4").reshape([int(n) for n in answer.headers["x-shape"].split(",")])
+    np.testing.assert_allclose(got, exact.numpy(), atol=1e-3)  # frames are kept in 16 bits
+    head = client.get("/api/frame", params=wanted | {"at": "3,:,0:1"})
+    np.testing.assert_array_equal(np.frombuffer(head.content, "<f4"), got[3, :, 0])
+    later = client.get("/api/frame", params=wanted | {"step": 100})
+    assert later.content != answer.content
+
+
+@pytest.mark.parametrize(
+    ("changed", "status"),
+    [
+        ({"run": "../book"}, 404),
+        ({"step": 7}, 404),
+        ({"step": -1}, 400),
+        ({"step": "x"}, 400),
+        ({"probe": 9}, 404),
+        ({"node": "decoder.9.attention.weights"}, 404),
+        ({"at": "9,:,:"}, 400),
+        ({"node": "../../config"}, 404),
+    ],
+)
+def test_what_a_run_does_not_have_is_a_sentence(client, changed, status):
+    wanted = {"run": "book", "step": 0, "probe": 0, "node": "decoder.0.attention.weights"}
+    answer = client.get("/api/frame", params=wanted | changed)
+    assert answer.status_code == status
+    assert answer.json()["error"].endswith(".")
+
+
+def test_without_runs_the_list_is_empty_and_a_wrong_one_is_refused(tmp_path):
+    assert Runs([], tmp_path / "nothing").all() == {}
+    with pytest.raises(NotFound, match="is not a training run"):
+        Runs([tmp_path])
+
+
+def test_a_long_run_is_thinned_but_keeps_what_is_rare():
+    lines = [{"step": i, "loss": 1.0} for i in range(10_000)]
+    lines[4321] = {"step": 4321, "eval": {"loss": 1.0}}
+    few = thinned(lines, 100)
+    assert 90 <= len(few) <= 102
+    assert (few[0]["step"], few[-1]["step"]) == (0, 9_999)
+    assert {"step": 4321, "eval": {"loss": 1.0}} in few
+    assert thinned(lines[:50], 100) == lines[:50]
