@@ -287,16 +287,32 @@ class Model:
             raise GenerationError(f"A prompt is text, or ids from 0 to {n_vocab - 1}.")
         return [ids]  # type: ignore[list-item]
 
+    def rows(self, prompt: Sequence[int], *, context: int | None = None, **given: Any) -> list[RowState]:
+        """The `n` rows of a request, checked and ready for a scheduler whose slots hold `context` tokens.
+
+        Unless told how long it may be, an answer may fill the context.
+        """
+        self._need(DecoderOnly, "continue a text")
+        room = min(context or self.spec.context, self.spec.context)
+        settings = self._settings({**given, "num_beams": 1})
+        (ids,) = self._prompts(prompt, False)
+        ids = ids or [self._first_token()]
+        return start(settings, ids, settings.room(len(ids), room))
+
+    def _settings(self, given: Mapping[str, Any]) -> Settings:
+        """The model's own settings with what was given, checked against the model, with a seed."""
+        settings = self.settings.replace(**given)
+        settings.check(self.spec.n_vocab, self.spec.context)
+        if self.unspeakable:
+            settings = settings.replace(suppress_tokens=(*settings.suppress_tokens, *self.unspeakable))
+        return settings.seeded()
+
     def _ask(self, prompts: list[list[int]], given: Mapping[str, Any]) -> Asked:
         if self.spec.head.kind != "lm":
             raise TaskError(f"{self.name} has no language-modelling head, so it cannot write text.")
-        settings = self.settings.replace(**given)
-        settings.check(self.spec.n_vocab, self.spec.context)
+        settings = self._settings(given)
         if settings.max_new_tokens is None and settings.max_length is None and isinstance(self.net, DecoderOnly):
             settings = settings.replace(max_new_tokens=min(ANSWER_LENGTH, self.spec.context))
-        if self.unspeakable:
-            settings = settings.replace(suppress_tokens=(*settings.suppress_tokens, *self.unspeakable))
-        settings = settings.seeded()
         with self._lock:  # the weights are laid out anew the first time
             return (
                 self._ask_decoder(prompts, settings)

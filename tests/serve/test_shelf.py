@@ -49,7 +49,7 @@ def test_what_is_not_a_model_is_refused_at_once(tmp_path):
 
 def test_models_make_room_and_take_their_runs_with_them():
     shelf, gone = Shelf(most=2), []
-    shelf.on_drop = lambda model: gone.append(model.name)
+    shelf.on_drop.append(lambda model: gone.append(model.name))
     first = shelf.model("toy-gpt")
     assert shelf.model("toy-gpt") is first
     shelf.model("toy-bert")

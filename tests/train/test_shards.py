@@ -243,6 +243,7 @@ def test_many_processes_write_what_one_writes(
     tmp_path: Path, pairs: Path, packed: PackedTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preparing, "CHUNK_ROWS", 100)
+    os.utime(pairs, (1e9, 1e9))  # a file that was just written would not be known by its time
     told: dict[int, list[tuple[int, int]]] = {1: [], 2: []}
     for workers, seen in told.items():
         report = lambda done, total, seen=seen: seen.append((done, total))  # noqa: E731

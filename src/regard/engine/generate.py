@@ -53,6 +53,13 @@ class Writer:
             return ""
         return self._show(self.stops.push(self.stream.push(id))[0])
 
+    def take(self, row: RowState, id: int, logprob: float) -> str:
+        """What the token that a row has just chosen lets be shown. A stop string ends the row."""
+        text = self.push(id, logprob, id in row.settings.eos_token_id)
+        if self.stops.stopped:
+            row.finished = "stop"
+        return text + self.close() if row.done else text
+
     def close(self) -> str:
         """What was held back for want of the rest of a character or of a stop string."""
         if self.stream is None or self.stops.stopped:
@@ -84,11 +91,7 @@ def generate(
         others = top_logprobs(logits, alternatives) if alternatives else None
         ids, logprobs = next_ids(logits, [rows[i] for i in alive])
         for j, (i, id, logprob) in enumerate(zip(alive, ids.tolist(), logprobs.tolist(), strict=True)):
-            text = writers[i].push(id, logprob, id in rows[i].settings.eos_token_id)
-            if writers[i].stops.stopped:
-                rows[i].finished = "stop"
-            if rows[i].done:
-                text += writers[i].close()
+            text = writers[i].take(rows[i], id, logprob)
             listed = list(zip(others[0][j].tolist(), others[1][j].tolist(), strict=True)) if others else []
             yield Token(i, id, logprob, text, listed)
         left = [j for j, i in enumerate(alive) if not rows[i].done]

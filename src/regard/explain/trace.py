@@ -140,6 +140,11 @@ class Trace:
         with self._lock:
             return self._block(block_of(name))[name]
 
+    def row(self, name: str, before: tuple[int, ...]) -> Tensor:
+        """The numbers of a node along its last axis, without computing the others where they are not kept."""
+        kept = name != "probabilities" or name in self._spine
+        return self[name][before] if kept else self["logits"][before].softmax(-1)
+
     def __repr__(self) -> str:
         edited = f", {len(self.edits)} edits" if self.edits else ""
         return f"<regard.Trace of {len(self.tokens)} tokens, {len(self._shapes)} nodes{edited}>"

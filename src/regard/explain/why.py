@@ -180,15 +180,15 @@ def why(trace: "Trace", name: str, index: tuple[int, ...]) -> Why:
     from regard.explain.recurrent import RECURRENT
     from regard.explain.rules import RULES, Asked, leaf
 
-    values = trace[name]
-    index = checked(name, tuple(values.shape), index)
-    value = float(values[index])
+    index = checked(name, trace.shape(name), index)
+    row = trace.row(name, index[:-1])
+    value = float(row[index[-1]])
     asked = Asked(trace, name, index)
     if name not in trace:
         return Why(name, index, "weight", asked.symbol, value, leaf(asked, value), 0.0, label=asked.words)
     node = trace.graph[name]
     reason = (RULES | RECURRENT)[node.op](asked, node)
-    tolerance = torch.finfo(values.dtype).eps * reason.rounding
+    tolerance = torch.finfo(row.dtype).eps * reason.rounding
     compiled = trace.run.edits
     changed = not close(value, reason.recomputed, tolerance) and compiled is not None and name in compiled.nodes()
     return Why(name, index, node.op, asked.symbol, value, reason, tolerance, changed, asked.words)

@@ -7,6 +7,7 @@ In: a shelf of models and the training runs to show. Out: an application for uvi
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Request
@@ -19,7 +20,7 @@ from regard.serve import frames, inspect, live, static
 from regard.serve.answer import refusal
 from regard.serve.desk import Desk
 from regard.serve.frames import Runs
-from regard.serve.guard import Guard
+from regard.serve.guard import MOST_BODY, Guard
 from regard.serve.shelf import Shelf
 
 NOT_JSON = "What was sent is not JSON."
@@ -32,19 +33,26 @@ def make_app(
     runs: Runs | None = None,
     host: str = "127.0.0.1",
     page: Path = static.FOLDER,
+    key: str | None = None,
+    most_body: int = MOST_BODY,
     routers: Sequence[APIRouter] = (),
+    **more: Any,
 ) -> FastAPI:
-    """`host`: where the server listens, whose name it then answers to besides those of loopback."""
+    """`host`: where the server listens, whose name it then answers to besides those of loopback. `key`: what a request
+    must know. `routers`: further routes, the only ones that FastAPI describes if `openapi_url` is among its `more` settings."""
 
-    app = FastAPI(title="regard", docs_url=None, redoc_url=None, openapi_url=None, lifespan=few_threads)
+    settings = {"docs_url": None, "redoc_url": None, "openapi_url": None, "lifespan": few_threads}
+    app = FastAPI(title="regard", **(settings | more))
     app.state.desk, app.state.runs = Desk(shelf), runs or Runs()
-    for router in (static.page_router(page), inspect.router, live.router, frames.router, *routers):
+    for router in (static.page_router(page), inspect.router, live.router, frames.router):
+        app.include_router(router, include_in_schema=False)
+    for router in routers:
         app.include_router(router)
     app.add_exception_handler(RegardError, on_refusal)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(MemoryError, on_no_memory)
-    app.add_middleware(Guard, host=host)
+    app.add_middleware(Guard, host=host, key=key, most_body=most_body)
     return app
 
 
@@ -55,7 +63,7 @@ async def few_threads(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def on_refusal(request: Request, problem: Exception) -> Response:
-    return refusal(404 if isinstance(problem, NotFound) else 400, str(problem))
+    return refusal(404 if isinstance(problem, NotFound) else 400, str(problem), path=request.url.path)
 
 
 async def on_http_error(request: Request, problem: Exception) -> Response:
@@ -65,17 +73,23 @@ async def on_http_error(request: Request, problem: Exception) -> Response:
         404: f"There is nothing at {quoted(request.url.path)}.",
         405: f"{request.method} is not a way to ask for this.",
     }
-    return refusal(problem.status_code, words.get(problem.status_code) or problem.detail)
+    sentence = words.get(problem.status_code) or problem.detail
+    return refusal(problem.status_code, sentence, path=request.url.path, headers=problem.headers)
 
 
 async def on_invalid(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
     first = problem.errors()[0]
     if first["type"] == "json_invalid":
-        return refusal(400, NOT_JSON)
-    name = ".".join(str(part) for part in first["loc"][1:]) or "The request"
-    return refusal(400, f"{name}: {first['msg']}.")
+        return refusal(400, NOT_JSON, path=request.url.path)
+    where = [str(part) for part in first["loc"][1:]]
+    sentence = f"{'.'.join(where) or 'The request'}: {first['msg']}."
+    if first["type"] == "extra_forbidden":
+        sentence = f"{quoted('.'.join(where))} is not something that can be asked for here."
+    return refusal(400, sentence, path=request.url.path, param=where[0] if where else None)
 
 
 async def on_no_memory(request: Request, problem: Exception) -> Response:
-    return refusal(507, "There is not enough memory for this: give a shorter text or a smaller model.")
+    return refusal(
+        507, "There is not enough memory for this: give a shorter text or a smaller model.", path=request.url.path
+    )

@@ -42,7 +42,7 @@ class Desk:
     def __init__(self, shelf: Shelf, *, most: int = MOST_TRACES, most_bytes: int = MOST_BYTES) -> None:
         self.shelf = shelf
         self._looks: Bounded[Look] = Bounded(most, most_bytes, weight)
-        shelf.on_drop = self._put_away
+        shelf.on_drop.append(self._put_away)
 
     def _put_away(self, model: Model) -> None:
         """A model that goes takes its runs with it, or its weights would stay."""

@@ -1,11 +1,16 @@
 """What every request passes before it reaches a route, and every answer on its way out.
 
 A page anywhere on the web can send requests to a server on the same machine, and a name of its own can be made to point
-there (DNS rebinding). So a request must name this server as its host, must not come from another site, and must be small;
-an answer says that it is what it claims to be and may be used by this site only. What goes wrong unforeseen becomes a
+there (DNS rebinding). So a request must name this server as its host, must not come from another site, and must be small.
+If there is a key, every path but /health wants it: as a bearer token from programs, as a password from browsers. An answer
+says that it is what it claims to be and may be used by this site only. What goes wrong unforeseen becomes a
 sentence too, never a traceback.
 """
 
+import base64
+import binascii
+import hashlib
+import hmac
 import ipaddress
 import logging
 import socket
@@ -21,6 +26,7 @@ from regard.serve.answer import refusal
 
 MOST_BODY = 256 << 10
 MOST_ADDRESS = 16 << 10  # path and query
+MOST_HEADERS = 32 << 10
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 HEADERS = {
@@ -36,8 +42,9 @@ log = logging.getLogger("regard")
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, host: str) -> None:
-        self.app, self.host = app, host
+    def __init__(self, app: ASGIApp, host: str, *, key: str | None = None, most_body: int = MOST_BODY) -> None:
+        self.app, self.host, self.most_body = app, host, most_body
+        self._key = None if key is None else digest(key.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -54,15 +61,22 @@ class Guard:
 
         problem = self.objection(scope)
         if problem is not None:
-            await refusal(*problem)(scope, receive, send_guarded)
+            status, sentence = problem
+            headers = {"WWW-Authenticate": challenge(scope["path"])} if status == 401 else None
+            code = "invalid_api_key" if status == 401 else None
+            answer = refusal(status, sentence, path=scope["path"], code=code, headers=headers)
+            await answer(scope, receive, send_guarded)
             return
         try:
-            await self.app(scope, limited(receive), send_guarded)
+            await self.app(scope, limited(receive, self.most_body), send_guarded)
         except Exception as unforeseen:
-            log.error("%s %s failed: %s: %s", scope["method"], scope["path"], type(unforeseen).__name__, unforeseen)
+            what = type(unforeseen).__name__
+            facts = {"event": "failed", "method": scope["method"], "error": what}  # for logs that may hold no text
+            log.error("%s %s failed: %s: %s", scope["method"], scope["path"], what, unforeseen, extra={"facts": facts})
             log.debug("where it failed", exc_info=unforeseen)
             if not begun:
-                await refusal(500, "Something inside went wrong with this request.")(scope, receive, send_guarded)
+                sentence = "Something inside went wrong with this request."
+                await refusal(500, sentence, path=scope["path"])(scope, receive, send_guarded)
 
     def objection(self, scope: Scope) -> tuple[int, str] | None:
         """The status and sentence with which a request is turned away, if it is."""
@@ -76,10 +90,26 @@ class Guard:
             return 403, "Requests from other sites are refused."
         if len(scope["path"]) + len(scope.get("query_string", b"")) > MOST_ADDRESS:
             return 414, f"The address is longer than {MOST_ADDRESS:,} bytes."
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADERS:
+            return 431, f"The headers are longer than {MOST_HEADERS:,} bytes."
+        if self._key is not None and scope["path"] != "/health" and not self.knows(headers.get("authorization", "")):
+            return 401, "This server wants its key: send it as Authorization: Bearer KEY."
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length[:20]) > MOST_BODY:
-            return 413, f"A request may have at most {MOST_BODY:,} bytes."
+        if not length.isdecimal() or int(length[:20]) > self.most_body:
+            return 413, f"A request may have at most {self.most_body:,} bytes."
         return None
+
+    def knows(self, authorization: str) -> bool:
+        """Whether the key is in the header, as a bearer token or a password; in the same time whatever is there."""
+        scheme, _, given = authorization.partition(" ")
+        offered = given.strip().encode()
+        if scheme.lower() == "basic":
+            try:
+                offered = base64.b64decode(offered, validate=True).partition(b":")[2]
+            except binascii.Error:
+                offered = b""
+        right = hmac.compare_digest(digest(offered), self._key or b"")
+        return right and scheme.lower() in ("bearer", "basic")
 
     def is_us(self, host: str) -> bool:
         """Whether a Host header names this server: loopback, or where it was told to listen."""
@@ -89,6 +119,8 @@ class Guard:
             return False
         if name in LOOPBACK or (name == self.host.lower() and name not in EVERY_ADDRESS):
             return True
+        if self._key is not None and self.host not in LOOPBACK:
+            return True  # a page elsewhere does not know the key, under whatever name it finds this server
         return self.host in EVERY_ADDRESS and (is_address(name) or name == socket.gethostname().lower())
 
 
@@ -101,7 +133,17 @@ def is_address(name: str) -> bool:
     return True
 
 
-def limited(receive: Receive) -> Receive:
+def digest(key: bytes) -> bytes:
+    """Of the same length for every key, so that comparing tells nothing of the length either."""
+    return hashlib.sha256(key).digest()
+
+
+def challenge(path: str) -> str:
+    """How to send the key: a browser that opens the page asks its user for it."""
+    return 'Basic realm="regard", charset="UTF-8"' if path == "/" else "Bearer"
+
+
+def limited(receive: Receive, most: int) -> Receive:
     """The body also counted as it comes, for who does not say its length or says it wrong."""
     total = 0
 
@@ -109,8 +151,8 @@ def limited(receive: Receive) -> Receive:
         nonlocal total
         message = await receive()
         total += len(message.get("body", b""))
-        if total > MOST_BODY:
-            raise HTTPException(413, f"A request may have at most {MOST_BODY:,} bytes.")
+        if total > most:
+            raise HTTPException(413, f"A request may have at most {most:,} bytes.")
         return message
 
     return receive_limited

@@ -84,7 +84,8 @@ class Offer:
 class Shelf:
     """`given`: names, directories or .gguf files; they stand before the models that every installation has.
 
-    most_bytes: of weights that are held at once; half of the memory that is free, unless given.
+    most_bytes: of weights, and of what `beside` says goes with them, that are held at once; half of the memory that is
+    free, unless given.
     """
 
     def __init__(
@@ -92,8 +93,10 @@ class Shelf:
     ) -> None:
         self.offers: dict[str, Offer] = {}
         half = (available_memory() or 16 << 30) // 2
-        self._loaded: Bounded[Model] = Bounded(most, half if most_bytes is None else most_bytes, weight)
-        self.on_drop: Callable[[Model], None] = lambda model: None  # told of every model that had to go
+        self.most_bytes = half if most_bytes is None else most_bytes
+        self.beside: Callable[[Model], int] = lambda model: 0
+        self._loaded: Bounded[Model] = Bounded(most, self.most_bytes, lambda model: weight(model) + self.beside(model))
+        self.on_drop: list[Callable[[Model], None]] = []  # told of every model that had to go
         here = dict(everywhere())
         for where in given:
             name = str(where)
@@ -101,6 +104,7 @@ class Shelf:
                 self.offers[name] = here[name]
             else:
                 self._add(resolve(where))
+        self.named = tuple(self.offers) or tuple(here)  # what its owner asked for, or all there is
         for name, offer in here.items():
             self.offers.setdefault(name, offer)
 
@@ -133,7 +137,8 @@ class Shelf:
                 if model.spec.head.kind == "lm":
                     lay_out_for_decoding(model.net)  # now, and not while another request looks into it
                 for gone in self._loaded.put(name, model):
-                    self.on_drop(gone)
+                    for told in self.on_drop:
+                        told(gone)
             return model
 
     def warm(self, name: str) -> None:

@@ -202,12 +202,20 @@ class Tokenizer:
         """Each token as a person would read it: spaces as spaces, bytes that are no whole character as `\\xe2`."""
         return [self._readable(self.token(i)) if i not in self.special_ids else self.token(i) for i in ids]
 
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes that a token stands for, which need not be whole characters."""
+        piece = self.token(token_id)
+        return piece.encode() if token_id in self.special_ids else self._bytes(piece)
+
     def _readable(self, piece: str) -> str:
+        return self._bytes(piece).decode(errors="backslashreplace")
+
+    def _bytes(self, piece: str) -> bytes:
         if "ByteLevel" in self._decoder_kinds:
-            return piece_bytes(piece).decode(errors="backslashreplace")
+            return piece_bytes(piece)
         if "ByteFallback" in self._decoder_kinds and is_byte_piece(piece):
-            return bytes.fromhex(piece[3:5]).decode(errors="backslashreplace")
-        return piece.replace("▁", " ")
+            return bytes.fromhex(piece[3:5])
+        return piece.replace("▁", " ").encode()
 
     @cached_property
     def _decoder_kinds(self) -> frozenset[str]:

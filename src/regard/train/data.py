@@ -48,6 +48,7 @@ class Blocks:
     def __init__(self, columns: Columns, first: int, last: int, block_size: int) -> None:
         self.stream, self.windows = columns.stream("ids"), Windows(len(columns.stream("ids")), block_size)
         self.first, self.n = first, last - first
+        self.ends = last == len(self.windows)  # whether the stream's last tokens would be among these
         self.lengths = np.empty(0, np.int32)
 
     def picked(self, j: int) -> Example:
@@ -110,16 +111,32 @@ class Feed:
         made = [self.task.collate(part, generator) for part in divided(examples, self.settings.accumulate)]
         return [batch.without_weight() for batch in made] if absent else made
 
+    def left_over(self) -> list[str]:
+        """What is there and not used, in sentences."""
+        s, sentences = self.settings, list[str]()
+        for part, name in ((self.train, "text"), (self.aside, "held-out text")):
+            if isinstance(part, Blocks) and part.ends and part.windows.dropped:
+                n = part.windows.dropped
+                sentences.append(f"The last {n:,} tokens of the {name} are too few for a block of {s.block_size}.")
+        if self.batches.dropped:
+            n = self.batches.dropped
+            sentences.append(f"Every epoch leaves out {n:,} examples, not always the same: too few for a batch.")
+        if self.aside.n > HELD_OUT_MOST:
+            sentences.append(f"Of {self.aside.n:,} held-out examples {HELD_OUT_MOST:,} are judged at an evaluation.")
+        return sentences
+
     @cached_property
     def _held_out(self) -> list[Batch]:
-        """The same batches at every evaluation, masked tokens included."""
+        """The same batches at every evaluation, masked tokens included. Texts of like length are together; which lengths
+        come first is left to chance, since answers are written out for the first batches only."""
         generator = torch.Generator().manual_seed(HELD_OUT_SEED)
         order = np.arange(min(self.aside.n, HELD_OUT_MOST))
         if len(self.aside.lengths):
             order = order[np.argsort(self.aside.lengths[: len(order)], kind="stable")]
         size = self.settings.batch_size
         chunks = [order[i : i + size] for i in range(0, len(order), size)]
-        return [self.task.collate([self.aside.picked(int(j)) for j in chunk], generator) for chunk in chunks]
+        mixed = [chunks[i] for i in Permutation(len(chunks), HELD_OUT_SEED)(np.arange(len(chunks)))]
+        return [self.task.collate([self.aside.picked(int(j)) for j in chunk], generator) for chunk in mixed]
 
     def held_out(self) -> list[Batch]:
         return self._held_out

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from regard.errors import DataError
 from regard.text.chat import encode_chat
 from regard.text.tokenizer import Tokenizer
-from regard.train.recipe import Example, PackedTokenizer, Skip, smallest_dtype
+from regard.train.recipe import Example, PackedTokenizer, Shortened, Skip, smallest_dtype
 from regard.train.row import Layout, Row
 
 LAYOUTS = {
@@ -76,7 +76,7 @@ class LanguageModelEncoding(Encoding):
         return {}
 
     def encode(self, row: Row) -> Example:
-        ids = self.tokenizer.encode(row["text"], add_special=False)
+        ids = self.packed.encode_bare(row["text"])
         end = self.tokenizer.eos_id
         return {"ids": [*ids, end] if row.get("ends", True) and end is not None else ids}
 
@@ -113,11 +113,12 @@ class ClassifyEncoding(Encoding):
         super().__post_init__()
         self.others = {"label": "int32"}
 
-    def encode(self, row: Row) -> Example:
-        ids = self.tokenizer.encode(row["text"])
-        if len(ids) > self.longest:  # its beginning, with its end token
-            ids = [*ids[: self.longest - 1], ids[-1]]
-        return {"ids": ids, "label": [self.number(row["label"])]}
+    def encode(self, row: Row) -> Example | Shortened:
+        ids, label = self.packed.encode(row["text"]), [self.number(row["label"])]
+        if len(ids) <= self.longest:
+            return {"ids": ids, "label": label}
+        beginning = [*ids[: self.longest - 1], ids[-1]]  # with its end token
+        return Shortened({"ids": beginning, "label": label}, f"text beyond {self.longest} tokens")
 
 
 class TagEncoding(Encoding):
@@ -147,7 +148,7 @@ class TranslateEncoding(Encoding):
     ids = ("source", "target")
 
     def encode(self, row: Row) -> Example | Skip:
-        pair = {side: self.tokenizer.encode(row[side]) for side in self.ids}
+        pair = {side: self.packed.encode(row[side]) for side in self.ids}
         return self.too_long() if max(map(len, pair.values())) > self.longest else pair
 
 

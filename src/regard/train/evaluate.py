@@ -1,5 +1,6 @@
 """How good a model is on given text: the metrics of its task, without training."""
 
+import logging
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from regard.train.settings import TrainSettings
 from regard.train.start import layout_of
 from regard.train.task import task_named
 from regard.train.task.base import Writer
+
+log = logging.getLogger("regard")
 
 TASK_OF_HEAD = {"mlm": "mlm", "classify": "classify", "tag": "tag"}
 
@@ -59,9 +62,14 @@ def evaluate(
     recipe: Any = ENCODINGS[name](PackedTokenizer(tokenizer), block, labels)
     with tempfile.TemporaryDirectory() as folder:
         columns = prepare(Path(folder) / "data", find_sources(data, layout), layout, recipe, progress=progress)
+        if columns.left_out():
+            log.warning("left out of the evaluation: %s", columns.left_out())
         examples: Rows | Blocks
         if name == "lm":
-            examples = Blocks(columns, 0, len(Windows(len(columns.stream("ids")), block)), block)
+            windows = Windows(len(columns.stream("ids")), block)
+            examples = Blocks(columns, 0, len(windows), block)
+            if windows.dropped:
+                log.warning("the last %d tokens are too few for a block of %d", windows.dropped, block)
         else:
             examples = Rows(columns, 0, len(columns), 0)
         generator = torch.Generator().manual_seed(0)

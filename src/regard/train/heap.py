@@ -1,7 +1,7 @@
 """Memory that a step freed is the next step's, not the system's.
 
-glibc returns large blocks to the kernel when they are freed; the next step asks for them again and gets them one page fault,
-4 kB of zeros, at a time. For a small network on a CPU that is a tenth of the time. Elsewhere this does nothing.
+glibc returns large blocks to the kernel when they are freed; the next step asks for them again and gets them one page
+fault, 4 kB of zeros, at a time. For a small network on a CPU that is a tenth of the time. Elsewhere this does nothing.
 """
 
 import ctypes

@@ -62,6 +62,7 @@ def prepare(
                     for part in encoded:
                         writer.write(part.values, part.lengths)
                         tally.skipped += part.skipped
+                        tally.shortened += part.shortened
                         progress(part.bytes_read, total)
                     manifest = _manifest(depends, tally, writer)
                 _put_in_place(stage, directory, manifest)
@@ -132,7 +133,8 @@ def _manifest(depends: dict[str, Any], tally: Tally, writer: ShardWriter) -> dic
     if not written["rows"]:
         why = ", ".join(f"{n} × {reason}" for reason, n in skipped.items()) or "the files are empty"
         raise DataError(f"There is nothing to train on: {why}.")
-    return {**depends, "sources": tally.files, "skipped": skipped, **written}
+    shortened = dict(sorted(tally.shortened.items()))
+    return {**depends, "sources": tally.files, "skipped": skipped, "shortened": shortened, **written}
 
 
 def _put_in_place(stage: Path, directory: Path, manifest: dict[str, Any]) -> None:

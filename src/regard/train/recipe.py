@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from regard.errors import DataError, RegardError
 from regard.text.tokenizer import Tokenizer
+from regard.train.quick import Encode, quick
 from regard.train.row import Row
 
 Example = Mapping[str, Sequence[int]]
@@ -36,6 +37,14 @@ Example = Mapping[str, Sequence[int]]
 class Skip:
     """A row that is well-formed but left out, and why, in words that can stand after a number: "longer than 128"."""
 
+    reason: str
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """An example of which a part was left out, and why, in words like a skipped row's."""
+
+    example: Example
     reason: str
 
 
@@ -58,7 +67,7 @@ class Recipe(Protocol):
     @property
     def tokenizer_sha256(self) -> str: ...
 
-    def encode(self, row: Row) -> Example | Skip | list[Example]:
+    def encode(self, row: Row) -> Example | Shortened | Skip | list[Example]:
         """A row as one example, several (a long text cut up), or none."""
         ...
 
@@ -82,8 +91,19 @@ class PackedTokenizer:
         raw = tokenizers.Tokenizer.from_str(self._json)
         return Tokenizer(raw, specials=self._specials, chat_templates=self._templates, where=self._where)
 
+    @cached_property
+    def encode(self) -> Encode:
+        """Text → ids with what is put around every text."""
+        return quick(self.tokenizer, add_special=True)
+
+    @cached_property
+    def encode_bare(self) -> Encode:
+        """Text → its ids alone."""
+        return quick(self.tokenizer, add_special=False)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "tokenizer"}
+        built = ("tokenizer", "encode", "encode_bare")
+        return {name: value for name, value in self.__dict__.items() if name not in built}
 
 
 class Chunk(NamedTuple):
@@ -101,10 +121,11 @@ class Encoded:
     values: dict[str, NDArray[Any]]
     lengths: dict[str, NDArray[np.int64]]
     skipped: Counter[str] = field(default_factory=Counter)
+    shortened: Counter[str] = field(default_factory=Counter)
 
 
 def encode_chunk(recipe: Recipe, chunk: Chunk) -> Encoded:
-    skipped: Counter[str] = Counter()
+    skipped, shortened = Counter[str](), Counter[str]()
     examples: list[Example] = []
     for row in chunk.rows:
         try:
@@ -113,13 +134,16 @@ def encode_chunk(recipe: Recipe, chunk: Chunk) -> Encoded:
             raise DataError(f"{row['file']}:{row['line']}: {problem}") from None
         if isinstance(found, Skip):
             skipped[found.reason] += 1
+        elif isinstance(found, Shortened):
+            shortened[found.reason] += 1
+            examples.append(found.example)
         else:
             examples += found if isinstance(found, list) else [found]
     values, lengths = {}, {}
     for name, dtype in recipe.columns.items():
         lengths[name] = np.array([len(example[name]) for example in examples], np.int64)
         values[name] = _narrowed([example[name] for example in examples], name, dtype)
-    return Encoded(chunk.bytes_read, values, lengths, skipped)
+    return Encoded(chunk.bytes_read, values, lengths, skipped, shortened)
 
 
 def _narrowed(lists: list[Sequence[int]], name: str, dtype: str) -> NDArray[Any]:

@@ -12,6 +12,8 @@ from typing import Any
 
 from regard.errors import ConfigError
 
+GOING_ON = 1e-4  # the learning rate for a model that has learnt already
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -129,7 +131,7 @@ def _toml(value: Any) -> str:
 
 
 def settings_from(task: str, defaults: Mapping[str, Any], file: Path | None, flags: Mapping[str, Any]) -> TrainSettings:
-    """Flags over the file over the task's defaults."""
+    """Flags over the file over the task's defaults, which are gentler for a model that goes on."""
     said = read_toml(file) if file else {}
     known = {each.name for each in fields(TrainSettings)}
     for name in said:
@@ -137,7 +139,9 @@ def settings_from(task: str, defaults: Mapping[str, Any], file: Path | None, fla
             raise ConfigError(f"{file} sets {name!r}, which is not a training setting.")
     if said.get("task", task) != task:
         raise ConfigError(f"{file} is for {said['task']!r}, not for {task!r}.")
-    merged = {**defaults, **said, **{k: v for k, v in flags.items() if v is not None}, "task": task}
+    chosen = {**said, **{k: v for k, v in flags.items() if v is not None}}
+    gentle = {"learning_rate": GOING_ON} if chosen.get("start") else {}
+    merged = {**defaults, **gentle, **chosen, "task": task}
     for name in ("data", "eval_data", "probes"):
         if isinstance(merged.get(name), list):
             merged[name] = tuple(merged[name])

@@ -203,9 +203,12 @@ class Columns:
     def summary(self) -> str:
         """What there is and what was left out, in one sentence."""
         values = ", ".join(f"{c['values']:,} in {name}" for name, c in self.manifest["columns"].items())
-        skipped = self.manifest["skipped"]
-        left_out = "; ".join(f"{n:,} × {reason}" for reason, n in skipped.items()) or "nothing"
-        return f"{len(self):,} examples ({values}); left out: {left_out}."
+        return f"{len(self):,} examples ({values}); left out: {self.left_out() or 'nothing'}."
+
+    def left_out(self) -> str:
+        """How many rows are not here, or not whole, for which reason."""
+        counts = {**self.manifest["skipped"], **self.manifest.get("shortened", {})}
+        return "; ".join(f"{n:,} × {reason}" for reason, n in counts.items())
 
 
 class Stream:

@@ -142,11 +142,13 @@ class Source:
 
 @dataclass
 class Tally:
-    """What was read so far: bytes, whole files with their hashes, and how many rows were left out for which reason."""
+    """What was read so far: bytes, whole files with their hashes, and how many rows were left out, or a part of them, for
+    which reason."""
 
     bytes: int = 0
     files: list[dict[str, object]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    shortened: Counter[str] = field(default_factory=Counter)
 
 
 class Content(io.RawIOBase):

@@ -1,7 +1,7 @@
 """A training run from its settings: tokenizer, data, network, loop; or from where it was interrupted.
 
 `train(settings, …)` leaves a run's directory: `run.toml` (what was asked for), `metrics.jsonl`, `checkpoint-N/`, `latest`
-and `best`, `data/` (the tokenised text), `frames/` (probes) and `report.svg`.
+and `best`, `data/` (the tokenised text), `frames/` (probes), `board/` (for TensorBoard) and `report.svg`.
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from regard.store.open import Opened, Pooling, load_network, open_model
 from regard.store.save import save_directory
 from regard.text.tokenizer import Tokenizer
 from regard.train import checkpoint
+from regard.train.board import board
 from regard.train.data import Feed
 from regard.train.encoding import ENCODINGS, LAYOUTS
 from regard.train.heap import keep_freed_memory
@@ -72,7 +73,7 @@ def train(
     if settings.threads:
         torch.set_num_threads(settings.threads)
     keep_freed_memory()
-    with parallel(settings.shard) as together:
+    with parallel(settings.shard) as together, board(settings.run, tell, together.first) as tell:
         run, layout = settings.run, layout_of(settings)
         if not together.first:
             tell = progress = unheard
@@ -82,9 +83,13 @@ def train(
         task = task_named(settings.task)(settings, made.tokenizer, made.labels)
         task.write = write
         columns, held_out = prepared(settings, layout, made, progress, say, together)
-        say(f"{columns.summary()}")
+        say(columns.summary())
+        if held_out is not None:
+            say(f"Held out: {held_out.summary()}")
         weigh_classes(task, columns, settings)
         feed = Feed(task, columns, held_out, settings, together)
+        for sentence in feed.left_over():
+            say(sentence)
         total = steps_of(settings, feed)
         write_model = partial(write_directory, made)
         probes = Probes(run, settings.probes, made.tokenizer, together.first) if settings.probes else None

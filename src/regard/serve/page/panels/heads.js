@@ -23,12 +23,12 @@ async function render(root, ctx) {
   const here = named in VIEWS ? named : "lines";
   const options = Object.entries(VIEWS).map(([key, [word, title]]) => [key, word, title]);
   const sites = ctx.trace.sites.map((site) => [site.site, siteName(ctx, site)]);
-  root.append(
-    el("div", { class: "controls" },
-      choice("View", options, here, (view) => ctx.go({ view })),
-      here === "grid" ? null : picker("site", sites, ctx.site.site, (site) => ctx.go({ site }), { data: { keep: "heads:site" } }),
-    ),
-  ); // prettier-ignore
+  root.append(el(
+    "div",
+    { class: "controls" },
+    choice("View", options, here, (view) => ctx.go({ view })),
+    here === "grid" ? null : picker("site", sites, ctx.site.site, (site) => ctx.go({ site }), { data: { keep: "heads:site" } }),
+  ),);
   await VIEWS[here][2](root, ctx, here === named ? choices : []);
 }
 

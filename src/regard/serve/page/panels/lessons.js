@@ -27,7 +27,11 @@ async function render(root, ctx) {
 function write(root, ctx, lesson) {
   const page = Math.min(Math.max(0, ctx.state.page), lesson.steps.length - 1);
   root.append(
-    el("p", { class: "lesson-up" }, el("a", { class: "quiet", href: ctx.link({ lesson: "", page: 0 }), data: { keep: "lesson:up" } }, "← all lessons")),
+    el(
+      "p",
+      { class: "lesson-up" },
+      el("a", { class: "quiet", href: ctx.link({ lesson: "", page: 0 }), data: { keep: "lesson:up" } }, "← all lessons"),
+    ),
     el("h2", { class: "stage-title" }, lesson.title),
     ladder(ctx, lesson, page),
     stepView(ctx, lesson, page),
@@ -37,8 +41,24 @@ function write(root, ctx, lesson) {
 
 function list(root, ctx, lessons) {
   const one = ({ name, title }, i) =>
-    el("li", {}, el("a", { class: "lesson-link", href: ctx.link({ lesson: name, page: 0 }), data: { keep: `lesson:${name}` } }, el("span", { class: "lesson-at" }, String(i + 1)), el("span", {}, title)));
-  root.append(el("p", { class: "lead" }, "Worked examples, number by number. Every matrix is computed as you look; what a lecture rounded by hand stands beside it."), el("ol", { class: "lesson-list" }, lessons.map(one)));
+    el(
+      "li",
+      {},
+      el(
+        "a",
+        { class: "lesson-link", href: ctx.link({ lesson: name, page: 0 }), data: { keep: `lesson:${name}` } },
+        el("span", { class: "lesson-at" }, String(i + 1)),
+        el("span", {}, title),
+      ),
+    );
+  root.append(
+    el(
+      "p",
+      { class: "lead" },
+      "Worked examples, number by number. Every matrix is computed as you look; what a lecture rounded by hand stands beside it.",
+    ),
+    el("ol", { class: "lesson-list" }, lessons.map(one)),
+  );
 }
 
 /** Previous and next. */
@@ -47,7 +67,13 @@ function steps(ctx, lesson, page) {
     at >= 0 && at < lesson.steps.length
       ? el("a", { class: "lesson-step", href: ctx.link({ page: at }), data: { keep } }, words)
       : el("span", { class: "lesson-step", "aria-disabled": "true" }, words);
-  return el("nav", { class: "lesson-steps", "aria-label": "Steps" }, to(page - 1, "← previous", "lesson:back"), el("span", { class: "hint" }, `${page + 1} of ${lesson.steps.length}`), to(page + 1, "next →", "lesson:next"));
+  return el(
+    "nav",
+    { class: "lesson-steps", "aria-label": "Steps" },
+    to(page - 1, "← previous", "lesson:back"),
+    el("span", { class: "hint" }, `${page + 1} of ${lesson.steps.length}`),
+    to(page + 1, "next →", "lesson:next"),
+  );
 }
 
 export default { id: "lessons", title: "Lessons", render };

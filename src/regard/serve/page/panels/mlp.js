@@ -24,23 +24,46 @@ async function render(root, ctx) {
   const token = tokenOf(ctx, block.stack);
   const labels = labelsOf(ctx.trace, block.stack);
   const stack = ctx.model.stacks.find(({ name }) => name === block.stack);
+  const bend = stack.activation.replace(/_tanh$/, "");
   const places = blocksOf(ctx).map((one) => [`${one.place}.attention`, blockName(ctx, one)]);
   root.append(
-    el("div", { class: "controls" },
+    el(
+      "div",
+      { class: "controls" },
       picker("block", places, `${block.place}.attention`, (site) => ctx.go({ site }), { data: { keep: "mlp:block" } }),
       el("span", { class: "hint" }, "for the token ", el("b", {}, labels[token]), "; choose another in the sentence above"),
     ),
-    el("p", { class: "lead" }, formula(mlp.gated ? `out = (${stack.activation.replace(/_tanh$/, "")}(x W_gate) ⊙ x W_up) W_down` : `out = ${stack.activation.replace(/_tanh$/, "")}(x W_up + b) W_down + b`),
-      el("span", { class: "hint" }, `: ${ctx.model.d} → ${stack.d_ff} → ${ctx.model.d} numbers, for every token alike`)),
-  ); // prettier-ignore
-  const run = await gather(ctx, mlp, token);
-  root.append(
-    el("div", { class: "beside even mlp" },
-      el("section", {}, el("h3", {}, "The bend"), el("p", { class: "hint" }, formula(ACTIVATIONS[stack.activation]?.[1] ?? stack.activation), `; a point is one of the ${run.before.length} neurons. ${bent(run)}`),
-        curve({ name: stack.activation, before: run.before, after: run.act, label: labels[token], ask: (n) => ctx.ask(mlp.node("act"), [token, n]) })),
-      strongest(ctx, mlp, token, run),
+    el(
+      "p",
+      { class: "lead" },
+      formula(mlp.gated ? `out = (${bend}(x W_gate) ⊙ x W_up) W_down` : `out = ${bend}(x W_up + b) W_down + b`),
+      el("span", { class: "hint" }, `: ${ctx.model.d} → ${stack.d_ff} → ${ctx.model.d} numbers, for every token alike`),
     ),
-  ); // prettier-ignore
+  );
+  const run = await gather(ctx, mlp, token);
+  root.append(el(
+    "div",
+    { class: "beside even mlp" },
+    el(
+      "section",
+      {},
+      el("h3", {}, "The bend"),
+      el(
+        "p",
+        { class: "hint" },
+        formula(ACTIVATIONS[stack.activation]?.[1] ?? stack.activation),
+        `; a point is one of the ${run.before.length} neurons. ${bent(run)}`,
+      ),
+      curve({
+        name: stack.activation,
+        before: run.before,
+        after: run.act,
+        label: labels[token],
+        ask: (n) => ctx.ask(mlp.node("act"), [token, n]),
+      }),
+    ),
+    strongest(ctx, mlp, token, run),
+  ),);
   await whole(root, ctx, mlp, token, labels);
 }
 
@@ -48,7 +71,13 @@ async function render(root, ctx) {
 async function gather(ctx, mlp, token) {
   const data = ctx.data.of(ctx.trace); // a difference of two runs has no place on the curve: with Δ, the run after
   const row = (name) => data.slice(mlp.node(name), [token, ":"]).then(({ values }) => values);
-  const [up, act, out, gate, gated] = await Promise.all([row("up"), row("act"), row("out"), mlp.gated ? row("gate") : null, mlp.gated ? row("gated") : null]);
+  const [up, act, out, gate, gated] = await Promise.all([
+    row("up"),
+    row("act"),
+    row("out"),
+    mlp.gated ? row("gate") : null,
+    mlp.gated ? row("gated") : null,
+  ]);
   const hidden = gated ?? act;
   return { up, gate, act, gated, out, hidden, before: gate ?? up, adds: await contributions(ctx, data, mlp, hidden, out) };
 }
@@ -80,26 +109,94 @@ function strongest(ctx, mlp, token, { up, gate, act, gated, hidden, adds, out })
   const top = largest(hidden.length, MOST, size);
   const end = size(top[0]);
   const from = top.some((n) => (adds ?? hidden)[n] < 0) ? "middle" : "left";
-  const columns = [["neuron", ""], ...(gate ? [["gate", ""]] : []), ["up", ""], ["act", ""], ...(gated ? [["gated", ""]] : []), [adds ? "adds" : "size", "wide"]];
+  const columns = [
+    ["neuron", ""],
+    ...(gate ? [["gate", ""]] : []),
+    ["up", ""],
+    ["act", ""],
+    ...(gated ? [["gated", ""]] : []),
+    [adds ? "adds" : "size", "wide"],
+  ];
   const chosen = Number(ctx.state.view.split(".")[1] ?? NaN);
-  const mark = (n) => ctx.go({ view: `${ctx.state.view.split(".")[0] in LAYERS ? ctx.state.view.split(".")[0] : "act"}${n === chosen ? "" : `.${n}`}` });
+  const [layer] = ctx.state.view.split(".");
+  const mark = (n) => ctx.go({ view: `${layer in LAYERS ? layer : "act"}${n === chosen ? "" : `.${n}`}` });
   const row = (n) =>
-    el("tr", { class: n === chosen ? "chosen" : "" },
-      el("th", { scope: "row" }, button(String(n), () => mark(n), { class: "quiet", title: "Mark this neuron below, in every token", "aria-pressed": String(n === chosen), data: { keep: `mlp:${n}` } })),
+    el(
+      "tr",
+      { class: n === chosen ? "chosen" : "" },
+      el(
+        "th",
+        { scope: "row" },
+        button(
+          String(n),
+          () => mark(n),
+          {
+            class: "quiet",
+            title: "Mark this neuron below, in every token",
+            "aria-pressed": String(n === chosen),
+            data: { keep: `mlp:${n}` },
+          },
+        ),
+      ),
       gate ? el("td", {}, number(ctx, gate[n], mlp.node("gate"), [token, n], { digits: 2 })) : null,
       el("td", {}, number(ctx, up[n], mlp.node("up"), [token, n], { digits: 2 })),
       el("td", {}, number(ctx, act[n], mlp.node("act"), [token, n], { digits: 2 })),
       gated ? el("td", {}, number(ctx, gated[n], mlp.node("gated"), [token, n], { digits: 2 })) : null,
-      el("td", { class: "adds" }, bar(adds ? adds[n] : hidden[n], end, from), el("span", {}, format(adds ? adds[n] : hidden[n], 2))),
-      el("td", {}, button("off", () => ctx.edit(`${mlp.place}.mlp.neuron.${n}`, "zero"), { class: "quiet", title: `Run again with neuron ${n} at zero` }))); // prettier-ignore
+      el(
+        "td",
+        { class: "adds" },
+        bar(adds ? adds[n] : hidden[n], end, from),
+        el("span", {}, format(adds ? adds[n] : hidden[n], 2)),
+      ),
+      el(
+        "td",
+        {},
+        button(
+          "off",
+          () => ctx.edit(`${mlp.place}.mlp.neuron.${n}`, "zero"),
+          {
+            class: "quiet",
+            title: `Run again with neuron ${n} at zero`,
+            disabled: !ctx.can(`${mlp.place}.mlp.neuron.${n}`, "zero"),
+          },
+        ),
+      ),
+    );
+  const others = `the other ${hidden.length - top.length}${parameterOf(ctx, mlp.node("out"), "bias") ? " and the bias" : ""}`;
   const shown = adds ? top.reduce((sum, n) => sum + adds[n], 0) : 0;
-  return el("section", {},
+  return el(
+    "section",
+    {},
     el("h3", {}, `The ${top.length} neurons that add most`),
-    el("p", { class: "hint" }, adds ? ["Each neuron adds its number times its row of ", formula("W_down"), ". How far that goes in the direction of the output:"] : "The largest after the bend."),
-    el("div", { class: "scrolls" }, el("table", { class: "figures neurons-top" },
-      el("thead", {}, el("tr", {}, columns.map(([word, kind]) => el("th", { scope: "col", class: kind }, word)), el("th", {}, ""))),
-      el("tbody", {}, top.map(row)))),
-    adds ? el("p", { class: "hint" }, `These add ${format(shown, 2)}, the other ${hidden.length - top.length}${parameterOf(ctx, mlp.node("out"), "bias") ? " and the bias" : ""} add ${format(length(out) - shown, 2)}: together ‖out‖ = ${format(length(out), 2)}.`) : null); // prettier-ignore
+    el(
+      "p",
+      { class: "hint" },
+      adds ? [
+        "Each neuron adds its number times its row of ",
+        formula("W_down"),
+        ". How far that goes in the direction of the output:",
+      ] : "The largest after the bend.",
+    ),
+    el(
+      "div",
+      { class: "scrolls" },
+      el(
+        "table",
+        { class: "figures neurons-top" },
+        el(
+          "thead",
+          {},
+          el("tr", {}, columns.map(([word, kind]) => el("th", { scope: "col", class: kind }, word)), el("th", {}, "")),
+        ),
+        el("tbody", {}, top.map(row)),
+      ),
+    ),
+    adds ? el(
+      "p",
+      { class: "hint" },
+      `These add ${format(shown, 2)}, ${others} add ${format(length(out) - shown, 2)}: together ‖out‖ = ${format(length(out), 2)}.`,
+    ) : null,
+  );
 }
 
 /** The chosen layer for all tokens. */
@@ -109,13 +206,39 @@ async function whole(root, ctx, mlp, token, labels) {
   const layer = layers.includes(wish) ? wish : "act";
   const { shape, values } = await ctx.data.slice(mlp.node(layer));
   const column = Number(marked ?? -1);
-  const holder = el("section", {}, el("h3", {}, "All tokens"), el("div", { class: "controls" }, choice("Layer", layers.map((name) => [name, name]), layer, (name) => ctx.go({ view: `${name}${marked ? `.${marked}` : ""}` }))));
+  const holder = el(
+    "section",
+    {},
+    el("h3", {}, "All tokens"),
+    el(
+      "div",
+      { class: "controls" },
+      choice(
+        "Layer",
+        layers.map((name) => [name, name]),
+        layer,
+        (name) => ctx.go({ view: `${name}${marked ? `.${marked}` : ""}` }),
+      ),
+    ),
+  );
   root.append(holder);
   const wide = layer === "out" ? "feature" : "neuron";
   matrix(holder, {
-    values, shape, rows: labels, cols: null, title: mlp.node(layer), subtitle: `token × ${wide}`, axes: ["token", wide], ctx, node: mlp.node(layer), index: (r, c) => [r, c],
-    cursor: [token, column >= 0 && layer !== "out" ? column : 0], moved: (r) => ctx.note({ token: r }), cell: { min: 3, max: 40, h: 20 }, say: `MLP ${layer}`,
-  }); // prettier-ignore
+    values,
+    shape,
+    rows: labels,
+    cols: null,
+    title: mlp.node(layer),
+    subtitle: `token × ${wide}`,
+    axes: ["token", wide],
+    ctx,
+    node: mlp.node(layer),
+    index: (r, c) => [r, c],
+    cursor: [token, column >= 0 && layer !== "out" ? column : 0],
+    moved: (r) => ctx.note({ token: r }),
+    cell: { min: 3, max: 40, h: 20 },
+    say: `MLP ${layer}`,
+  });
 }
 
 export default { id: "mlp", title: "MLP", render };

@@ -14,7 +14,10 @@ import { sampling, settingsOf } from "regard/parts/sampling.js";
 import { labelsOf } from "regard/tokens.js";
 
 async function render(root, ctx) {
-  if (ctx.trace.head === "none") return root.append(sentence("empty", "This model has no head: it ends in states, one vector per token. The residual stream shows them."));
+  if (ctx.trace.head === "none") return root.append(sentence(
+    "empty",
+    "This model has no head: it ends in states, one vector per token. The residual stream shows them.",
+  ));
   const position = positionOf(ctx);
   const settings = ctx.trace.head === "lm" ? settingsOf(ctx.state) : {};
   const ask = { position, ...settings };
@@ -38,18 +41,37 @@ function places(ctx, position, words) {
   const stack = ctx.trace.target_tokens ? "decoder" : ctx.model.stacks[0].name;
   ctx.light(stack, position);
   const options = labelsOf(ctx.trace, stack).map((label, i) => [i, `${label}  (${i})`]);
-  return el("div", { class: "controls" }, picker(words, options, position, (i) => ctx.go({ token: Number(i), view: i === "0" ? "first" : "" }), { data: { keep: "output:place" } }));
+  return el(
+    "div",
+    { class: "controls" },
+    picker(
+      words,
+      options,
+      position,
+      (i) => ctx.go({ token: Number(i), view: i === "0" ? "first" : "" }),
+      { data: { keep: "output:place" } },
+    ),
+  );
 }
 
 function next(root, ctx, shown) {
-  root.append(places(ctx, shown.position, ctx.trace.target_tokens ? "the next word of the target, after" : "the next token, after"), sampling(ctx, shown), pieces(ctx, shown));
+  root.append(
+    places(ctx, shown.position, ctx.trace.target_tokens ? "the next word of the target, after" : "the next token, after"),
+    sampling(ctx, shown),
+    pieces(ctx, shown),
+  );
   spoke(root, ctx, shown, shown.answer.drawn ?? shown.answer.rows[0]);
 }
 
 function mask(root, ctx, shown) {
   root.append(
     places(ctx, shown.position, "in the place of"),
-    el("p", { class: "lead" }, formula(`p(token) = e^{logit} / Σ e^{logit}`), `, the sum over all ${shown.answer.vocabulary} tokens of the vocabulary.`),
+    el(
+      "p",
+      { class: "lead" },
+      formula(`p(token) = e^{logit} / Σ e^{logit}`),
+      `, the sum over all ${shown.answer.vocabulary} tokens of the vocabulary.`,
+    ),
     pieces(ctx, shown),
   );
   spoke(root, ctx, shown, shown.answer.rows[0]);

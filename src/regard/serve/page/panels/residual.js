@@ -24,16 +24,48 @@ async function render(root, ctx) {
   const token = tokenOf(ctx, stack);
   const label = labelsOf(ctx.trace, stack)[token];
   const norms = lines.filter(({ norm }) => norm).map(({ norm }) => norm);
-  const chosen = norms.find((norm) => ctx.state.view === `norm:${norm}`) ?? norms.find((norm) => norm.startsWith(`${blockOf(ctx).place}.`)) ?? norms[0];
-  if (stacks.length > 1) root.append(el("div", { class: "controls" }, choice("Stack", stacks.map((name) => [name, name]), stack, (name) => ctx.go({ site: ctx.trace.sites.find((site) => site.stack === name).site }))));
+  const here = `${blockOf(ctx).place}.`;
+  const chosen = norms.find((norm) => ctx.state.view === `norm:${norm}`) ?? norms.find((norm) => norm.startsWith(here)) ?? norms[0];
+  if (stacks.length > 1) root.append(el(
+    "div",
+    { class: "controls" },
+    choice(
+      "Stack",
+      stacks.map((name) => [name, name]),
+      stack,
+      (name) => ctx.go({ site: ctx.trace.sites.find((site) => site.stack === name).site }),
+    ),
+  ));
   const pre = ctx.model.stacks.find(({ name }) => name === stack).wiring === "pre";
-  root.append(el("p", { class: "lead" }, "Each attention and each MLP ", el("b", {}, "adds"), " to the vector of ", el("b", {}, label), pre ? ". Nothing is overwritten: what leaves the last block is the sum of the lines that begin with +." : ", and after each sum the vector is normalised.", many ? " One block is unfolded; choose another to see what it adds." : ""));
+  root.append(el(
+    "p",
+    { class: "lead" },
+    "Each attention and each MLP ",
+    el("b", {}, "adds"),
+    " to the vector of ",
+    el("b", {}, label),
+    pre
+      ? ". Nothing is overwritten: what leaves the last block is the sum of the lines that begin with +."
+      : ", and after each sum the vector is normalised.",
+    many ? " One block is unfolded; choose another to see what it adds." : "",
+  ));
   const [rows, lens] = await Promise.all([Promise.all(lines.map((line) => row(ctx, line, token))), logitLens(ctx, token, stack)]);
   root.append(table(ctx, lines, rows, lens, token, label, chosen));
   if (lens.refused) root.append(el("p", { class: "hint" }, lens.refused));
   if (!chosen) return;
   const section = root.appendChild(el("section", { class: "norm-section", id: "norm" }));
-  section.append(el("div", { class: "controls" }, el("h2", {}, "A norm, worked out"), picker("which", norms.map((norm) => [norm, norm]), chosen, (norm) => ctx.go({ view: `norm:${norm}` }), { data: { keep: "residual:norm" } })));
+  section.append(el(
+    "div",
+    { class: "controls" },
+    el("h2", {}, "A norm, worked out"),
+    picker(
+      "which",
+      norms.map((norm) => [norm, norm]),
+      chosen,
+      (norm) => ctx.go({ view: `norm:${norm}` }),
+      { data: { keep: "residual:norm" } },
+    ),
+  ));
   await normWorkedOut(section, ctx, chosen, token, label);
 }
 
@@ -45,7 +77,9 @@ async function row(ctx, { node }, token) {
 /** node → the likeliest pieces if the model stopped there. */
 async function logitLens(ctx, token, stack) {
   if (ctx.trace.head === "none") return { tops: new Map() };
-  if (ctx.trace.target_tokens && stack === "encoder") return { tops: new Map(), refused: "The logit lens reads the decoder's stream; the encoder's is never turned into words." };
+  if (ctx.trace.target_tokens && stack === "encoder") {
+    return { tops: new Map(), refused: "The logit lens reads the decoder's stream; the encoder's is never turned into words." };
+  }
   try {
     const { rows } = await ctx.data.lens("logit_lens", { token });
     return { tops: new Map(rows.map(({ node, top }) => [node, top])) };
@@ -54,25 +88,61 @@ async function logitLens(ctx, token, stack) {
   }
 }
 
+const SIGNS = { add: "+", sum: "=", norm: "∘", start: "", part: "+", folded: "⋮" };
+
 function table(ctx, lines, rows, { tops }, token, label, chosen) {
   const longest = Math.max(...rows.map(({ size }) => size));
-  const line = ({ node, kind, say, norm, off, open }, i) => {
-    const { values, size } = rows[i];
-    const read = (f) => `${node}[${token}, ${f}] = ${format(values[f])}`;
-    const ask = (f) => ctx.ask(node, [token, f]);
-    const top = tops.get(node);
-    const named = open ? el("a", { href: ctx.link({ site: open }), title: "Unfold this block", data: { keep: `open:${open}` } }, say) : norm ? button(say, () => ctx.go({ view: `norm:${norm}` }), { class: "quiet as-text", title: "Work this norm out below", "aria-pressed": String(norm === chosen), data: { keep: `norm:${norm}` } }) : say;
-    const isOff = off && ctx.state.edits[off] === "off";
-    const change = off && !norm?.includes("embed") ? button(isOff ? "on" : "off", () => switchOff(ctx, off, isOff), { class: "quiet small", title: `${isOff ? "Put back" : "Run again without"} ${off}`, "aria-label": `${isOff ? "Put back" : "Run again without"} ${off}` }) : null;
-    return el("tr", { class: `stream-${kind}` },
-      el("th", { scope: "row", title: node }, el("span", { class: "stream-sign", "aria-hidden": "true" }, { add: "+", sum: "=", norm: "∘", start: "", part: "+", folded: "⋮" }[kind]), named),
-      el("td", { class: "stream-cells" }, vector({ values, bound: mostly(values), label: `${node} of ${label}`, read, ask, height: kind === "sum" || kind === "start" ? 20 : 12 })),
-      el("td", { class: "stream-size" }, bar(size, longest), el("span", { class: "number" }, format(size, 2))),
-      el("td", { class: "stream-lens" }, top ? top.slice(0, 3).map(([piece, , p], at) => el("span", { class: at ? "lens-next" : "lens-top", title: `${format(100 * p, 2)} %` }, el("span", { class: "piece" }, show(piece)), at ? null : el("span", { class: "number" }, `${Math.round(100 * p)} %`))) : null),
-      el("td", { class: "stream-off" }, change)); // prettier-ignore
-  };
   const heads = ["", "vector, each on its own scale", "length ‖x‖", tops.size ? "logit lens" : "", ""];
-  return el("div", { class: "scrolls" }, el("table", { class: "stream" }, el("thead", {}, el("tr", {}, heads.map((word) => el("th", { scope: "col" }, word)))), el("tbody", {}, lines.map(line)))); // prettier-ignore
+  const row = (line, i) => {
+    const { values, size } = rows[i];
+    const { node, kind } = line;
+    const cells = vector({
+      values,
+      bound: mostly(values),
+      label: `${node} of ${label}`,
+      read: (f) => `${node}[${token}, ${f}] = ${format(values[f])}`,
+      ask: (f) => ctx.ask(node, [token, f]),
+      height: kind === "sum" || kind === "start" ? 20 : 12,
+    });
+    return el(
+      "tr",
+      { class: `stream-${kind}` },
+      el("th", { scope: "row", title: node }, el("span", { class: "stream-sign", "aria-hidden": "true" }, SIGNS[kind]), nameOf(ctx, line, chosen)),
+      el("td", { class: "stream-cells" }, cells),
+      el("td", { class: "stream-size" }, bar(size, longest), el("span", { class: "number" }, format(size, 2))),
+      el("td", { class: "stream-lens" }, (tops.get(node) ?? []).slice(0, 3).map(guess)),
+      el("td", { class: "stream-off" }, switchOf(ctx, line)),
+    );
+  };
+  const head = el("tr", {}, heads.map((word) => el("th", { scope: "col" }, word)));
+  return el("div", { class: "scrolls" }, el("table", { class: "stream" }, el("thead", {}, head), el("tbody", {}, lines.map(row))));
+}
+
+/** A folded block opens, a norm is worked out below, the rest is only named. */
+function nameOf(ctx, { say, norm, open }, chosen) {
+  if (open) return el("a", { href: ctx.link({ site: open }), title: "Unfold this block", data: { keep: `open:${open}` } }, say);
+  if (!norm) return say;
+  return button(say, () => ctx.go({ view: `norm:${norm}` }), {
+    class: "quiet as-text",
+    title: "Work this norm out below",
+    "aria-pressed": String(norm === chosen),
+    data: { keep: `norm:${norm}` },
+  });
+}
+
+function guess([piece, , p], at) {
+  const share = at ? null : el("span", { class: "number" }, `${Math.round(100 * p)} %`);
+  const title = `${format(100 * p, 2)} %`;
+  return el("span", { class: at ? "lens-next" : "lens-top", title }, el("span", { class: "piece" }, show(piece)), share);
+}
+
+/** Off, or on again: a residual or a norm. */
+function switchOf(ctx, { off }) {
+  if (!off) return null;
+  const isOff = ctx.state.edits[off] === "off";
+  const title = `${isOff ? "Put back" : "Run again without"} ${off}`;
+  const disabled = !isOff && !ctx.can(off, "off"); // a saved file cannot make every run again
+  return button(isOff ? "on" : "off", () => switchOff(ctx, off, isOff), { class: "quiet small", title, "aria-label": title, disabled });
 }
 
 function switchOff(ctx, place, isOff) {

@@ -14,10 +14,24 @@ const PACE = 450; // milliseconds a frame
 
 async function render(root, ctx) {
   const runs = ctx.backend.runs ? await ctx.backend.runs() : [];
-  if (!runs.length) return root.append(sentence("empty", "No training run is open. Start the page with “regard view --run DIRECTORY”, or from a directory that has runs/. Frames are kept of the sentences given as probes."));
+  if (!runs.length) return root.append(sentence(
+    "empty",
+    "No training run is open. Start the page with “regard view --run DIRECTORY”, or from a directory that has runs/. ",
+    "Frames are kept of the sentences given as probes.",
+  ));
   const run = runs.find(({ name }) => name === ctx.state.run) ?? runs.find(({ steps }) => steps.length) ?? runs[0];
   const { lines } = await ctx.backend.run(run.name);
-  root.append(el("div", { class: "controls" }, picker("run", runs.map(({ name }) => [name, name]), run.name, (name) => ctx.go({ run: name, step: 0, view: "" }), { data: { keep: "training:run" } })));
+  root.append(el(
+    "div",
+    { class: "controls" },
+    picker(
+      "run",
+      runs.map(({ name }) => [name, name]),
+      run.name,
+      (name) => ctx.go({ run: name, step: 0, view: "" }),
+      { data: { keep: "training:run" } },
+    ),
+  ));
   const charts = [losses(lines, run.steps, pick), gradients(lines, pick)].filter(Boolean);
   const heads = entropies(lines);
   const frames = run.steps.length ? await replay(root, ctx, run, shown) : null;
@@ -45,24 +59,73 @@ async function replay(root, ctx, run, shown) {
   const kind = run.nodes.find((one) => one.node === node && one.probe === probe) ?? run.nodes.find((one) => one.node === node);
   const head = Math.min(Math.max(0, ctx.state.head), kind.shape[0] - 1);
   const view = (p, n) => ctx.go({ view: `${p}.${n}` });
-  root.append(el("div", { class: "controls" },
-    run.probes.length > 1 ? picker("probe", run.probes.map(({ text }, i) => [i, text.replace("\t", " → ")]), probe, (p) => view(p, node)) : el("span", { class: "probe" }, `“${run.probes[0].text.replace("\t", "” → “")}”`),
-    picker("site", sites.map((one) => [one, one.replace(/\.weights$/, "")]), node, (n) => view(probe, n), { data: { keep: "training:site" } }),
-    el("span", { class: "field" }, el("span", { class: "field-name" }, "head"), choice("Head", [...Array(kind.shape[0]).keys()].map((h) => [h, String(h)]), head, (h) => ctx.go({ head: Number(h) }))))); // prettier-ignore
+  root.append(el(
+    "div",
+    { class: "controls" },
+    run.probes.length > 1 ? picker(
+      "probe",
+      run.probes.map(({ text }, i) => [i, text.replace("\t", " → ")]),
+      probe,
+      (p) => view(p, node),
+    ) : el("span", { class: "probe" }, `“${run.probes[0].text.replace("\t", "” → “")}”`),
+    picker(
+      "site",
+      sites.map((one) => [one, one.replace(/\.weights$/, "")]),
+      node,
+      (n) => view(probe, n),
+      { data: { keep: "training:site" } },
+    ),
+    el(
+      "span",
+      { class: "field" },
+      el("span", { class: "field-name" }, "head"),
+      choice("Head", [...Array(kind.shape[0]).keys()].map((h) => [h, String(h)]), head, (h) => ctx.go({ head: Number(h) })),
+    ),
+  ));
 
   const { steps } = run;
   let at = Math.max(0, steps.indexOf(ctx.state.step) >= 0 ? steps.indexOf(ctx.state.step) : steps.length - 1);
   const [, N, T] = kind.shape;
   const holder = el("div", { class: "frame" });
   const labels = labelsOf(run.probes[probe], node, N, T);
-  const load = (step) => ctx.backend.frame(run.name, step, probe, node).then(({ values }) => values.subarray(head * N * T, (head + 1) * N * T));
+  const load = (step) => ctx.backend.frame(run.name, step, probe, node).then(({ values }) => values.subarray(
+    head * N * T,
+    (head + 1) * N * T,
+  ));
   const first = await load(steps[at]);
 
   const word = el("output", { class: "frame-step" });
-  const slider = el("input", { type: "range", min: 0, max: steps.length - 1, step: 1, value: at, "aria-label": "step", data: { keep: "training:step" }, on: { input: () => go(steps[Number(slider.value)]) } });
+  const slider = el(
+    "input",
+    {
+      type: "range",
+      min: 0,
+      max: steps.length - 1,
+      step: 1,
+      value: at,
+      "aria-label": "step",
+      data: { keep: "training:step" },
+      on: { input: () => go(steps[Number(slider.value)]) },
+    },
+  );
   const play = button("▶ play", toggle, { "aria-label": "Play the frames", class: "play" });
   root.append(el("div", { class: "scrub" }, play, slider, word), holder);
-  const picture = matrix(holder, { values: first, shape: [N, T], ...labels, title: node.replace(/\.weights$/, ""), subtitle: `head ${head}: where it looked`, axes: ["query", "key"], scale: "sequential", role: "A", say: "attention weights of the probe", height: 420, cell: { min: 6, max: 44 } });
+  const picture = matrix(
+    holder,
+    {
+      values: first,
+      shape: [N, T],
+      ...labels,
+      title: node.replace(/\.weights$/, ""),
+      subtitle: `head ${head}: where it looked`,
+      axes: ["query", "key"],
+      scale: "sequential",
+      role: "A",
+      say: "attention weights of the probe",
+      height: 420,
+      cell: { min: 6, max: 44 },
+    },
+  );
 
   let timer = null;
   let turn = 0;

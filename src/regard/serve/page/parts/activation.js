@@ -20,7 +20,10 @@ function phi(x) {
 /** The functions and how they are written. */
 export const ACTIVATIONS = {
   gelu: [(x) => x * phi(x), "gelu(x) = x Φ(x)"],
-  gelu_tanh: [(x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))), "gelu(x) ≈ x (1 + tanh(√(2/π) (x + 0.0447 x^3))) / 2"],
+  gelu_tanh: [
+    (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
+    "gelu(x) ≈ x (1 + tanh(√(2/π) (x + 0.0447 x^3))) / 2",
+  ],
   relu: [(x) => Math.max(0, x), "relu(x) = max(0, x)"],
   silu: [(x) => x / (1 + Math.exp(-x)), "silu(x) = x / (1 + e^{−x})"],
   tanh: [Math.tanh, "tanh(x)"],
@@ -30,7 +33,10 @@ const [HIGH, EDGE] = [300, 30];
 
 export function curve({ name, before, after, label, ask }) {
   const [f] = ACTIVATIONS[name] ?? [null];
-  const canvas = el("canvas", { class: "curve", role: "img", "aria-label": `${name} with ${before.length} neurons of ${label} as points on it` });
+  const canvas = el(
+    "canvas",
+    { class: "curve", role: "img", "aria-label": `${name} with ${before.length} neurons of ${label} as points on it` },
+  );
   const span = ends(before, after, f);
   let place = null;
 

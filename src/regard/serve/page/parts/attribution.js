@@ -12,7 +12,7 @@ import { colours, css, textOn } from "regard/scale.js";
 import { show } from "regard/tokens.js";
 
 const FEW = 14;
-const SPLITS = [["size", "parts, largest first"], ["run", "parts, in order"], ["tokens", "tokens"]]; // prettier-ignore
+const SPLITS = [["size", "parts, largest first"], ["run", "parts, in order"], ["tokens", "tokens"]];
 
 const bends = ({ nodes, trace }) => nodes.has("head.act") || (trace.head === "classify" && nodes.has("pooler.out"));
 
@@ -25,12 +25,25 @@ export async function attribution(root, ctx, position, rows, chosen, wish = "siz
   const answers = first.some(({ id }) => id === chosen.id) ? first : [chosen, ...first];
   root.replaceChildren(
     el("h2", {}, split === "tokens" ? "Which tokens it rests on" : "Who spoke for it"),
-    el("div", { class: "controls" },
-      picker("the logit of", answers.map((row) => [row.id, show(row.piece)]), chosen.id, (id) => again(answers.find((row) => String(row.id) === id), split)),
+    el(
+      "div",
+      { class: "controls" },
+      picker(
+        "the logit of",
+        answers.map((row) => [row.id, show(row.piece)]),
+        chosen.id,
+        (id) => again(answers.find((row) => String(row.id) === id), split),
+      ),
       bends(ctx) ? null : choice("Split by", SPLITS, split, (next) => again(chosen, next)),
     ),
-    asked.refused ? sentence("empty", asked.refused) : split === "tokens" ? rests(ctx, asked) : summed(ctx, asked, position, chosen, split),
-  ); // prettier-ignore
+    asked.refused ? sentence("empty", asked.refused) : split === "tokens" ? rests(ctx, asked) : summed(
+      ctx,
+      asked,
+      position,
+      chosen,
+      split,
+    ),
+  );
 }
 
 function summed(ctx, { parts, total, bias }, position, chosen, order) {
@@ -47,9 +60,18 @@ function summed(ctx, { parts, total, bias }, position, chosen, order) {
   const left = rest.reduce((sum, { value }) => sum + value, 0);
   if (rest.length) shown.push({ name: `the other ${rest.length}`, value: left, number: written(left), faded: true });
   const at = ctx.nodes.get("logits")?.shape.length > 1 ? [position, chosen.id] : [chosen.id];
-  return el("div", {},
-    el("p", { class: "lead" }, "The last norm's scale held fixed, the logit is a sum of what each part wrote into the stream: together ", number(ctx, total, "logits", at, { digits: 2 }), "."),
-    bars(shown, { from: "middle", label: `Contributions to the logit of ${chosen.piece}`, kind: "parts" })); // prettier-ignore
+  return el(
+    "div",
+    {},
+    el(
+      "p",
+      { class: "lead" },
+      "The last norm's scale held fixed, the logit is a sum of what each part wrote into the stream: together ",
+      number(ctx, total, "logits", at, { digits: 2 }),
+      ".",
+    ),
+    bars(shown, { from: "middle", label: `Contributions to the logit of ${chosen.piece}`, kind: "parts" }),
+  );
 }
 
 /** The sentence, each token shaded by its gradient × input and the number under it. */
@@ -58,10 +80,23 @@ function rests(ctx, { values, target_values: written }) {
   const colour = colours("diverging", end);
   const token = (pieces) => (value, i) => {
     const back = colour(value);
-    return el("span", { class: "rest" }, el("span", { class: "piece", style: { background: css(back), color: textOn(back) } }, show(pieces[i])), el("span", { class: "number" }, format(value, end < 0.1 ? 4 : 2)));
+    return el(
+      "span",
+      { class: "rest" },
+      el("span", { class: "piece", style: { background: css(back), color: textOn(back) } }, show(pieces[i])),
+      el("span", { class: "number" }, format(value, end < 0.1 ? 4 : 2)),
+    );
   };
-  return el("div", {},
-    el("p", { class: "lead" }, "Gradient × input: by how much the logit would fall, to first order, if a token's embedding faded. Orange speaks for the answer, blue against."),
+  return el(
+    "div",
+    {},
+    el(
+      "p",
+      { class: "lead" },
+      "Gradient × input: by how much the logit would fall, to first order, if a token's embedding faded. ",
+      "Orange speaks for the answer, blue against.",
+    ),
     el("div", { class: "rests" }, values.map(token(ctx.trace.tokens))),
-    written ? el("div", { class: "rests" }, written.map(token(ctx.trace.target_tokens))) : null); // prettier-ignore
+    written ? el("div", { class: "rests" }, written.map(token(ctx.trace.target_tokens))) : null,
+  );
 }

@@ -12,16 +12,37 @@ const share = (value, bound) => `${Math.min(100, (100 * Math.abs(value)) / (boun
 /** One bar as a span, to be put into any row. */
 export function bar(value, bound, from = "left") {
   const side = value < 0 ? "minus" : "plus";
-  return el("span", { class: `bar ${from}`, "aria-hidden": "true" }, el("span", { class: `bar-fill ${side}`, style: { "--share": share(value, bound) } }));
+  return el(
+    "span",
+    { class: `bar ${from}`, "aria-hidden": "true" },
+    el("span", { class: `bar-fill ${side}`, style: { "--share": share(value, bound) } }),
+  );
 }
 
 export function bars(rows, { bound, from = "left", label = "", kind = "" } = {}) {
   const end = bound ?? rows.reduce((most, { value }) => Math.max(most, Math.abs(value)), 0);
   const one = ({ name, value, number, press, note, faded, chosen, title }) => {
     const word = press
-      ? el("button", { type: "button", class: "bars-name", title, "aria-pressed": chosen === undefined ? null : String(chosen), on: { click: press } }, name)
+      ? el(
+        "button",
+        {
+          type: "button",
+          class: "bars-name",
+          title,
+          "aria-pressed": chosen === undefined ? null : String(chosen),
+          on: { click: press },
+        },
+        name,
+      )
       : el("span", { class: "bars-name", title }, name);
-    return el("li", { class: `bars-row${faded ? " faded" : ""}${chosen ? " chosen" : ""}` }, word, bar(value, end, from), el("span", { class: "bars-number" }, number), note ?? null);
+    return el(
+      "li",
+      { class: `bars-row${faded ? " faded" : ""}${chosen ? " chosen" : ""}` },
+      word,
+      bar(value, end, from),
+      el("span", { class: "bars-number" }, number),
+      note ?? null,
+    );
   };
   return el("ol", { class: `bars ${kind}`, "aria-label": label || null }, rows.map(one));
 }

@@ -1,8 +1,9 @@
 /**
  * Lines over steps, drawn by hand in SVG: loss, gradient norms, a lesson's plot.
  *
- * In: series [{name, points: [[x, y], …], tone: 0…1 (depth of a layer) | "main" | "second" | "third" | "fourth" | "fifth"}]. Out: {element, cursor(x)}. The picture is laid
- * out for the width it really has and again when that changes; `pick(x)` is called when a person points at a step.
+ * In: series [{name, points: [[x, y], …], tone: 0…1 (depth of a layer) | "main" | "second" | "third" | "fourth" | "fifth"}].
+ * Out: {element, cursor(x)}. The picture is laid out for the width it really has and again when that changes; `pick(x)` is
+ * called when a person points at a step.
  *
  *   chart({title, series, log: false, height: 180, pick, cursor: x, unit: "step", marks: [x…]})
  */
@@ -11,8 +12,22 @@ import { el, format, svg } from "regard/dom.js";
 
 const ROOM = { left: 48, right: 14, top: 10, bottom: 24 };
 
-export function chart({ title, say = title, series, log = false, height = 190, pick = null, cursor: first = null, unit = "step", marks = [], names = null }) {
-  const drawn = series.map((one) => ({ ...one, points: one.points.filter(([, y]) => Number.isFinite(y) && (!log || y > 0)) })).filter(({ points }) => points.length);
+export function chart({
+  title,
+  say = title,
+  series,
+  log = false,
+  height = 190,
+  pick = null,
+  cursor: first = null,
+  unit = "step",
+  marks = [],
+  names = null,
+}) {
+  const drawn = series.map((one) => ({
+    ...one,
+    points: one.points.filter(([, y]) => Number.isFinite(y) && (!log || y > 0)),
+  })).filter(({ points }) => points.length);
   const frame = el("div", { class: "chart-frame" });
   const readout = el("span", { class: "chart-readout" });
   const element = el("figure", { class: "chart" }, el("figcaption", {}, title, readout), frame, key(drawn));
@@ -29,18 +44,35 @@ export function chart({ title, say = title, series, log = false, height = 190, p
     width = frame.clientWidth;
     if (!width || !drawn.length) return;
     line = svg("line", { class: "chart-cursor", y1: ROOM.top, y2: height - ROOM.bottom });
-    frame.replaceChildren(
-      svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spoken(say, drawn, unit) },
-        (log ? decades(...scales.y) : ticks(...scales.y, 4)).map((y) => level(y, Y, width)),
-        steps(scales.x, names, width).map(([x, word]) => svg("text", { class: "chart-tick", x: X(x), y: height - 7, "text-anchor": "middle" }, word)),
-        marks.map((x) => svg("line", { class: "chart-mark", x1: X(x), x2: X(x), y1: height - ROOM.bottom, y2: height - ROOM.bottom + 4 })),
-        drawn.map(({ points, tone, dots }) => [
-          svg("path", { class: `chart-line ${hue(tone)}`, d: points.map(([x, y], i) => `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`).join(""), style: depth(tone) }),
-          dots ? points.map(([x, y]) => svg("circle", { class: `chart-dot ${hue(tone)}`, cx: X(x), cy: Y(y), r: 2.5, style: depth(tone) })) : [],
-        ]),
-        line,
-      ),
-    ); // prettier-ignore
+    frame.replaceChildren(svg(
+      "svg",
+      { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": spoken(say, drawn, unit) },
+      (log ? decades(...scales.y) : ticks(...scales.y, 4)).map((y) => level(y, Y, width)),
+      steps(scales.x, names, width).map(([x, word]) => svg(
+        "text",
+        { class: "chart-tick", x: X(x), y: height - 7, "text-anchor": "middle" },
+        word,
+      )),
+      marks.map((x) => svg(
+        "line",
+        { class: "chart-mark", x1: X(x), x2: X(x), y1: height - ROOM.bottom, y2: height - ROOM.bottom + 4 },
+      )),
+      drawn.map(({ points, tone, dots }) => [
+        svg(
+          "path",
+          {
+            class: `chart-line ${hue(tone)}`,
+            d: points.map(([x, y], i) => `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`).join(""),
+            style: depth(tone),
+          },
+        ),
+        dots ? points.map(([x, y]) => svg(
+          "circle",
+          { class: `chart-dot ${hue(tone)}`, cx: X(x), cy: Y(y), r: 2.5, style: depth(tone) },
+        )) : [],
+      ]),
+      line,
+    ),);
     cursor(at);
   }
 
@@ -52,14 +84,15 @@ export function chart({ title, say = title, series, log = false, height = 190, p
     if (x === null) return void (readout.textContent = "");
     line.setAttribute("x1", X(x));
     line.setAttribute("x2", X(x));
-    const words = drawn.length > 2 ? [] : drawn.map(({ name, points }) => `${drawn.length > 1 ? `${name} ` : ""}${format(nearest(points, x)[1], 3)}`);
+    const read = ({ name, points }) => `${drawn.length > 1 ? `${name} ` : ""}${format(nearest(points, x)[1], 3)}`;
+    const words = drawn.length > 2 ? [] : drawn.map(read);
     readout.textContent = `${unit} ${names ? names[x] : x}${words.length ? ": " : ""}${words.join(" · ")}`;
   }
 
   if (pick) {
     const point = (event) => {
-      const x = scales.x[0] + ((event.clientX - frame.getBoundingClientRect().left - ROOM.left) / (width - ROOM.left - ROOM.right)) * (scales.x[1] - scales.x[0]);
-      pick(Math.min(Math.max(x, scales.x[0]), scales.x[1]));
+      const along = (event.clientX - frame.getBoundingClientRect().left - ROOM.left) / (width - ROOM.left - ROOM.right);
+      pick(scales.x[0] + Math.min(Math.max(along, 0), 1) * (scales.x[1] - scales.x[0]));
     };
     frame.classList.add("picks");
     frame.addEventListener("pointerdown", (event) => {
@@ -78,7 +111,11 @@ const nearest = (points, x) => points.reduce((best, p) => (Math.abs(p[0] - x) < 
 
 function key(series) {
   if (series.length < 2) return null;
-  return el("ul", { class: "chart-key" }, series.map(({ name, tone }) => el("li", {}, el("span", { class: `chart-swatch ${hue(tone)}`, style: depth(tone) }), name)));
+  return el(
+    "ul",
+    { class: "chart-key" },
+    series.map(({ name, tone }) => el("li", {}, el("span", { class: `chart-swatch ${hue(tone)}`, style: depth(tone) }), name)),
+  );
 }
 
 function extent(series, log) {
@@ -111,8 +148,12 @@ function decades(low, high) {
 
 function level(value, Y, width) {
   const y = Y(value);
-  const word = value === 0 || (Math.abs(value) >= 0.001 && Math.abs(value) < 1e5) ? String(Number(value.toPrecision(6))).replace("-", "−") : format(value, 1).replace(/^1\.0·/, "");
-  return [svg("line", { class: "chart-level", x1: ROOM.left, x2: width - ROOM.right, y1: y, y2: y }), svg("text", { class: "chart-tick", x: ROOM.left - 7, y: y + 3.5, "text-anchor": "end" }, word)];
+  const plain = value === 0 || (Math.abs(value) >= 0.001 && Math.abs(value) < 1e5);
+  const word = plain ? String(Number(value.toPrecision(6))).replace("-", "−") : format(value, 1).replace(/^1\.0·/, "");
+  return [
+    svg("line", { class: "chart-level", x1: ROOM.left, x2: width - ROOM.right, y1: y, y2: y }),
+    svg("text", { class: "chart-tick", x: ROOM.left - 7, y: y + 3.5, "text-anchor": "end" }, word),
+  ];
 }
 
 function steps([low, high], names, width) {

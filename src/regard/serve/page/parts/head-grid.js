@@ -16,6 +16,7 @@ const LENSES = {
   first: ["first token", "", "The weight on the first token, averaged over queries"],
   ablation: ["ablation effect", "", "How the log-probability of the likeliest answer changes when the head is switched off"],
 };
+const KINDS = { cross: "cross attention", causal: "causal self-attention", self: "self-attention" };
 const SMALL = 72; // values per side of a picture
 const WHOLE = 8 << 20; // bytes of weights that are fetched for all heads of a site at once
 
@@ -24,15 +25,31 @@ export async function grid(root, ctx, [wish, order]) {
   const ranked = order === "ranked";
   const view = (name, sorted) => `grid.${name}${sorted ? ".ranked" : ""}`;
   root.append(
-    el("div", { class: "controls" },
-      picker("measure", Object.entries(LENSES).map(([key, [name]]) => [key, name]), lens, (key) => ctx.go({ view: view(key, ranked) }), { data: { keep: "heads:lens" } }),
-      choice("Order", [["place", "by place", "Blocks down, heads across"], ["ranked", "ranked", "Strongest first"]], ranked ? "ranked" : "place", (key) => ctx.go({ view: view(lens, key === "ranked") })),
+    el(
+      "div",
+      { class: "controls" },
+      picker(
+        "measure",
+        Object.entries(LENSES).map(([key, [name]]) => [key, name]),
+        lens,
+        (key) => ctx.go({ view: view(key, ranked) }),
+        { data: { keep: "heads:lens" } },
+      ),
+      choice(
+        "Order",
+        [["place", "by place", "Blocks down, heads across"], ["ranked", "ranked", "Strongest first"]],
+        ranked ? "ranked" : "place",
+        (key) => ctx.go({ view: view(lens, key === "ranked") }),
+      ),
     ),
     el("p", { class: "hint" }, `${LENSES[lens][2]}${lens === "ablation" ? ` (answer after “${answering(ctx)}”)` : ""}.`),
-  ); // prettier-ignore
+  );
   const watch = watcher(ctx);
   const scores = scored(ctx, lens);
-  if (ranked) return root.append(await scores.then((known) => ranking(ctx, lens, known, watch), ({ message }) => sentence("error", message)));
+  if (ranked) return root.append(await scores.then(
+    (known) => ranking(ctx, lens, known, watch),
+    ({ message }) => sentence("error", message),
+  ));
   const written = []; // the pictures do not wait for the numbers under them
   root.append(...places(ctx, lens, written, watch));
   scores.then((known) => written.forEach((write) => write(known)), ({ message }) => root.append(sentence("error", message)));
@@ -54,23 +71,48 @@ async function scored(ctx, lens) {
 function places(ctx, lens, written, watch) {
   const groups = new Map();
   for (const site of ctx.trace.sites) {
-    const name = `${site.stack} · ${{ cross: "cross attention", causal: "causal self-attention", self: "self-attention" }[site.kind] ?? site.kind}`;
+    const name = `${site.stack} · ${KINDS[site.kind] ?? site.kind}`;
     groups.set(name, [...(groups.get(name) ?? []), site]);
   }
   const row = (site) =>
-    el("div", { class: "heads-row", role: "group", "aria-label": siteName(ctx, site) },
+    el(
+      "div",
+      { class: "heads-row", role: "group", "aria-label": siteName(ctx, site) },
       el("span", { class: "heads-block" }, `block ${site.layer}`),
-      el("div", { class: `heads-cells${site.heads <= 6 ? " few" : ""}`, style: { "--heads": site.heads } }, Array.from({ length: site.heads }, (_, h) => cell(ctx, site, h, lens, watch, (write) => written.push((known) => write(known[site.site]?.[h])))))); // prettier-ignore
+      el(
+        "div",
+        { class: `heads-cells${site.heads <= 6 ? " few" : ""}`, style: { "--heads": site.heads } },
+        Array.from(
+          { length: site.heads },
+          (_, h) => cell(ctx, site, h, lens, watch, (write) => written.push((known) => write(known[site.site]?.[h]))),
+        ),
+      ),
+    );
   return [...groups].map(([name, sites]) => el("section", { class: "heads-group" }, el("h3", {}, name), sites.map(row)));
 }
 
 function ranking(ctx, lens, scores, watch) {
-  const all = ctx.trace.sites.flatMap((site) => Array.from({ length: site.heads }, (_, h) => ({ site, h, score: scores[site.site]?.[h] ?? 0 })));
+  const all = ctx.trace.sites.flatMap((site) => Array.from(
+    { length: site.heads },
+    (_, h) => ({ site, h, score: scores[site.site]?.[h] ?? 0 }),
+  ));
   const size = lens === "ablation" ? (x) => Math.abs(x.score) : lens === "entropy" ? (x) => -x.score : (x) => x.score;
   all.sort((a, b) => size(b) - size(a));
   const ends = lens === "entropy" ? "The most decided heads stand first." : "The strongest stand first.";
-  return el("section", { class: "heads-group" }, el("p", { class: "hint" }, ends),
-    el("ol", { class: "heads-ranked" }, all.map(({ site, h, score }) => el("li", {}, cell(ctx, site, h, lens, watch, (write) => write(score), siteName(ctx, site)))))); // prettier-ignore
+  return el(
+    "section",
+    { class: "heads-group" },
+    el("p", { class: "hint" }, ends),
+    el(
+      "ol",
+      { class: "heads-ranked" },
+      all.map(({ site, h, score }) => el(
+        "li",
+        {},
+        cell(ctx, site, h, lens, watch, (write) => write(score), siteName(ctx, site)),
+      )),
+    ),
+  );
 }
 
 /** So many decimals, and no minus before nothing. */
@@ -87,7 +129,12 @@ function cell(ctx, site, h, lens, watch, when, where = "") {
       class: "head-cell", href: ctx.link({ site: site.site, head: h, view: "lines" }), "aria-current": here ? "true" : null,
       "aria-label": `${siteName(ctx, site)}, head ${h}`, data: { keep: `grid:${site.site}:${h}` },
     },
-    canvas, el("span", { class: "head-caption" }, el("span", {}, where ? `${where} · head ${h}` : site.heads > 6 ? String(h) : `head ${h}`), figure)); // prettier-ignore
+    canvas, el(
+      "span",
+      { class: "head-caption" },
+      el("span", {}, where ? `${where} · head ${h}` : site.heads > 6 ? String(h) : `head ${h}`),
+      figure,
+    ));
   when((score) => {
     figure.textContent = Number.isFinite(score) ? fixed(score, lens === "ablation" ? 3 : 2) : "";
     link.setAttribute("aria-label", `${siteName(ctx, site)}, head ${h}, ${name} ${figure.textContent} ${unit}`);
@@ -104,7 +151,11 @@ function watcher(ctx) {
     const alone = site.heads * N * T * 4 > WHOLE;
     const key = alone ? `${site.site}.${h}` : site.site;
     if (!fetched.has(key)) fetched.set(key, ctx.data.slice(`${site.site}.weights`, alone ? [h, ":", ":"] : undefined));
-    return fetched.get(key).then(({ values }) => ({ N, T, values: alone ? values : values.subarray(h * N * T, (h + 1) * N * T) }));
+    return fetched.get(key).then(({ values }) => ({
+      N,
+      T,
+      values: alone ? values : values.subarray(h * N * T, (h + 1) * N * T),
+    }));
   };
   const near = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
@@ -113,7 +164,7 @@ function watcher(ctx) {
       const { site, h } = waiting.get(target);
       weights(site, h).then((A) => paintHead(target, A, ctx.mode === "delta"), () => {}); // what cannot be fetched stays blank
     }
-  }, { rootMargin: "300px" }); // prettier-ignore
+  }, { rootMargin: "300px" });
   return (canvas, site, h) => {
     waiting.set(canvas, { site, h });
     near.observe(canvas);

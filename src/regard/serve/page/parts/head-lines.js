@@ -7,6 +7,7 @@
  */
 
 import { button, choice, el, format, formula, number, sentence } from "regard/dom.js";
+import { disagreements, strengths } from "regard/parts/contribution.js";
 import { headColumns, strokes, valueAt } from "regard/parts/line-paint.js";
 import { tip, untip } from "regard/parts/tip.js";
 import { sidesOf } from "regard/tokens.js";
@@ -16,7 +17,6 @@ const MEASURES = [
   ["contribution", () => formula("contribution ‖A·V·W_o‖"), "How long the vector is that arrives, as a share of the row"],
   ["difference", "where they differ", "Contribution minus weight: orange arrives stronger than its weight says, blue weaker"],
 ];
-const WHOLE = 8 << 20; // bytes of weights that are fetched for all heads at once
 
 export async function lines(root, ctx, [wish, chosen]) {
   const measure = ctx.mode !== "delta" && MEASURES.some(([key]) => key === wish) ? wish : "weight";
@@ -41,42 +41,31 @@ function headsOn(chosen, ctx) {
 
 function controls(ctx, measure, on) {
   const count = ctx.site.heads;
-  const set = (heads) => ctx.go(heads.length === 1 ? { head: heads[0], view: `lines.${measure}` } : { view: `lines.${measure}.${heads.join("+")}` });
+  const view = (name, heads) => `lines.${name}${heads.length > 1 ? `.${heads.join("+")}` : ""}`;
+  const set = (heads) => ctx.go({ view: view(measure, heads), ...(heads.length === 1 ? { head: heads[0] } : {}) });
   const flip = (h) => set(on.includes(h) ? (on.length > 1 ? on.filter((other) => other !== h) : on) : [...on, h]);
   const one = (h) =>
-    button(String(h), () => flip(h), { class: "head-switch", "aria-pressed": String(on.includes(h)), "aria-label": `head ${h}`, data: { keep: `heads:${h}` } });
-  const every = on.length === count ? button("only one", () => set([on[0]]), { class: "quiet" }) : button("all", () => set([...Array(count).keys()]), { class: "quiet" });
-  const kinds = ctx.mode === "delta" ? null : choice("Strength of a line", MEASURES.map(([key, word, title]) => [key, typeof word === "function" ? word() : word, title]), measure, (key) => ctx.go({ view: `lines.${key}${on.length > 1 ? `.${on.join("+")}` : ""}` }));
+    button(
+      String(h),
+      () => flip(h),
+      { class: "head-switch", "aria-pressed": String(on.includes(h)), "aria-label": `head ${h}`, data: { keep: `heads:${h}` } },
+    );
+  const everything = on.length === count;
+  const every = button(everything ? "only one" : "all", () => set(everything ? [on[0]] : [...Array(count).keys()]), { class: "quiet" });
+  const named = MEASURES.map(([key, word, title]) => [key, typeof word === "function" ? word() : word, title]);
+  const kinds = choice("Strength of a line", named, measure, (key) => ctx.go({ view: view(key, on) }));
   return el(
     "div",
     { class: "controls" },
-    el("div", { class: "head-switches", role: "group", "aria-label": "Heads" }, el("span", { class: "field-name" }, on.length > 1 ? "heads" : "head"), [...Array(count).keys()].map(one), count > 1 ? every : null),
-    kinds,
+    el(
+      "div",
+      { class: "head-switches", role: "group", "aria-label": "Heads" },
+      el("span", { class: "field-name" }, on.length > 1 ? "heads" : "head"),
+      [...Array(count).keys()].map(one),
+      count > 1 ? every : null,
+    ),
+    ctx.mode === "delta" ? null : kinds,
   );
-}
-
-/** What the lines show, per head that is on: Map h → {weight, contribution?, shown: Float32Array (N·T)}. */
-async function strengths(ctx, measure, on, [N, T]) {
-  const node = `${ctx.site.site}.weights`;
-  const whole = ctx.site.heads * N * T * 4 <= WHOLE ? await ctx.data.slice(node) : null;
-  const one = async (h) => {
-    const weight = whole ? whole.values.subarray(h * N * T, (h + 1) * N * T) : (await ctx.data.slice(node, [h, ":", ":"])).values;
-    if (measure === "weight") return [h, { weight, shown: weight }];
-    const contribution = shares((await ctx.data.lens("contribution", { site: ctx.site.site, head: h })).norms, N, T);
-    return [h, { weight, contribution, shown: measure === "contribution" ? contribution : contribution.map((x, i) => x - weight[i]) }];
-  };
-  return new Map(await Promise.all(on.map(one)));
-}
-
-/** Rows of lengths (nested or flat) → each as a share of its row's sum. */
-export function shares(norms, N, T) {
-  const flat = Float32Array.from(norms.flat());
-  for (let i = 0; i < N; i++) {
-    const row = flat.subarray(i * T, (i + 1) * T);
-    const sum = row.reduce((a, b) => a + b, 0) || 1;
-    row.forEach((x, j) => (row[j] = x / sum));
-  }
-  return flat;
 }
 
 function picture(ctx, { measure, on, sides, numbers }) {
@@ -88,20 +77,44 @@ function picture(ctx, { measure, on, sides, numbers }) {
   const view = { on, numbers, mean, N, T, signed, most, alone: null }; // alone: {side: "query" | "key", i} | null
   let held = null;
 
-  const canvas = el("canvas", { class: "lines-canvas", role: "img", "aria-label": `Lines from ${N} queries to ${T} keys; point at a token for its numbers` });
-  const perHead = on.length > 1 ? el("canvas", { class: "lines-heads", role: "img", "aria-label": "What each head gives each key: of the token pointed at, or on average" }) : null;
+  const canvas = el(
+    "canvas",
+    {
+      class: "lines-canvas",
+      role: "img",
+      "aria-label": `Lines from ${N} queries to ${T} keys; point at a token for its numbers`,
+    },
+  );
+  const beside = "What each head gives each key: of the token pointed at, or on average";
+  const perHead = on.length > 1 ? el("canvas", { class: "lines-heads", role: "img", "aria-label": beside }) : null;
   const columns = { query: side("query", sides.queries), key: side("key", sides.keys) };
   const hint = el("p", { class: "hint" }, hintOf(measure, on, signed));
 
   function side(name, labels) {
     const slots = labels.map(() => el("span", { class: "lines-number" }));
-    const tokens = labels.map((label, i) =>
-      el("button", { type: "button", class: "lines-token", "aria-pressed": "false", data: { keep: `lines:${name}:${i}` }, on: {
-        pointerenter: () => isolate({ side: name, i }), pointerleave: () => isolate(held),
-        focus: () => reach(name, i), click: () => hold({ side: name, i }), keydown: (event) => walk(event, name, i),
-      }, tabindex: i ? "-1" : "0" }, label)); // prettier-ignore
+    const listeners = (i) => ({
+      pointerenter: () => isolate({ side: name, i }),
+      pointerleave: () => isolate(held),
+      focus: () => reach(name, i),
+      click: () => hold({ side: name, i }),
+      keydown: (event) => walk(event, name, i),
+    });
+    const token = (label, i) => {
+      const facts = { type: "button", class: "lines-token", "aria-pressed": "false", tabindex: i ? "-1" : "0" };
+      return el("button", { ...facts, data: { keep: `lines:${name}:${i}` }, on: listeners(i) }, label);
+    };
+    const tokens = labels.map(token);
     const rows = tokens.map((token, i) => el("li", {}, name === "query" ? [slots[i], token] : [token, slots[i]]));
-    return { slots, tokens, list: el("ol", { class: `lines-side ${name}`, "aria-label": name === "query" ? "queries" : "keys" }, el("li", { class: "lines-head", "aria-hidden": "true" }, name === "query" ? "query" : "key"), rows) };
+    return {
+      slots,
+      tokens,
+      list: el(
+        "ol",
+        { class: `lines-side ${name}`, "aria-label": name === "query" ? "queries" : "keys" },
+        el("li", { class: "lines-head", "aria-hidden": "true" }, name === "query" ? "query" : "key"),
+        rows,
+      ),
+    };
   }
   /** One stop of the Tab key per side; arrows go on from there. */
   function reach(name, i) {
@@ -118,7 +131,10 @@ function picture(ctx, { measure, on, sides, numbers }) {
   const same = (a, b) => a?.side === b?.side && a?.i === b?.i;
   function hold(what) {
     held = same(held, what) ? null : what;
-    for (const [name, { tokens }] of Object.entries(columns)) tokens.forEach((token, i) => token.setAttribute("aria-pressed", String(same(held, { side: name, i }))));
+    for (const [name, { tokens }] of Object.entries(columns)) tokens.forEach((token, i) => token.setAttribute(
+      "aria-pressed",
+      String(same(held, { side: name, i })),
+    ));
     if (held?.side === "query") ctx.note({ token: held.i });
     isolate(held);
   }
@@ -145,16 +161,30 @@ function picture(ctx, { measure, on, sides, numbers }) {
     const under = (event) => headColumns.under(perHead, view, event);
     perHead.addEventListener("pointermove", (event) => {
       const cell = under(event);
-      if (cell) tip(`head ${cell.h}: ${format(valueAt(numbers.get(cell.h).shown, view.alone, cell.k, N, T))}${view.alone ? "" : " on average"}`, event.clientX, event.clientY - 6);
+      if (cell) tip(
+        `head ${cell.h}: ${format(valueAt(numbers.get(cell.h).shown, view.alone, cell.k, N, T))}${view.alone ? "" : " on average"}`,
+        event.clientX,
+        event.clientY - 6,
+      );
       else untip();
     });
     perHead.addEventListener("pointerleave", untip);
     perHead.addEventListener("click", (event) => {
       const cell = under(event);
-      if (cell && view.alone) ctx.ask(`${ctx.site.site}.weights`, [cell.h, ...(view.alone.side === "query" ? [view.alone.i, cell.k] : [cell.k, view.alone.i])]);
+      if (cell && view.alone) ctx.ask(
+        `${ctx.site.site}.weights`,
+        [cell.h, ...(view.alone.side === "query" ? [view.alone.i, cell.k] : [cell.k, view.alone.i])],
+      );
     });
   }
-  const frame = el("div", { class: `lines${N > 40 || T > 40 ? " dense" : ""}` }, columns.query.list, el("div", { class: "lines-middle" }, canvas), columns.key.list, perHead);
+  const frame = el(
+    "div",
+    { class: `lines${N > 40 || T > 40 ? " dense" : ""}` },
+    columns.query.list,
+    el("div", { class: "lines-middle" }, canvas),
+    columns.key.list,
+    perHead,
+  );
   new ResizeObserver(draw).observe(frame);
   document.addEventListener("themed", function again() {
     if (!frame.isConnected) return document.removeEventListener("themed", again);
@@ -164,25 +194,16 @@ function picture(ctx, { measure, on, sides, numbers }) {
 }
 
 function hintOf(measure, on, signed) {
-  const what = { weight: "the attention weight", contribution: ["the share of what arrives, ", formula("‖A·V·W_o‖"), " out of its row"], difference: "contribution minus weight" }[measure];
+  const what = {
+    weight: "the attention weight",
+    contribution: ["the share of what arrives, ", formula("‖A·V·W_o‖"), " out of its row"],
+    difference: "contribution minus weight",
+  }[measure];
   const many = on.length > 1 ? `, the mean of ${on.length} heads` : "";
-  return ["A line’s strength is ", what, `${many}${signed ? "; orange is more, blue is less" : ""}. Lines under 1 % are left out. Point at a token for its numbers, click to hold it.`];
-}
-
-/** Where weight and contribution differ most, in words with numbers. */
-function disagreements(ctx, on, sides, numbers) {
-  const [N, T] = [sides.queries.length, sides.keys.length];
-  const found = on.flatMap((h) => {
-    const { weight, contribution } = numbers.get(h);
-    return [...contribution.keys()].map((at) => ({ h, i: Math.floor(at / T), j: at % T, weight: weight[at], share: contribution[at], gap: Math.abs(contribution[at] - weight[at]) }));
-  });
-  const most = found.sort((a, b) => b.gap - a.gap).slice(0, 6);
-  if (!N || !most.length || most[0].gap < 0.005) return sentence("empty", "In this head weight and contribution agree to within half a percent.");
-  const row = ({ h, i, j, weight, share }) =>
-    el("tr", {}, on.length > 1 ? el("td", {}, `head ${h}`) : null, el("td", { class: "words-cell" }, sides.queries[i], " → ", sides.keys[j]),
-      el("td", {}, number(ctx, weight, `${ctx.site.site}.weights`, [h, i, j])), el("td", {}, format(share)), el("td", {}, format(share - weight))); // prettier-ignore
-  return el("section", {},
-    el("h3", {}, "Weight is not contribution"),
-    el("p", { class: "hint" }, "A large weight on a short value vector moves little. These pairs differ most."),
-    el("table", { class: "figures" }, el("thead", {}, el("tr", {}, on.length > 1 ? el("th", {}, "") : null, ["query → key", "weight A", "share of ‖A·V·W_o‖", "difference"].map((word, at) => el("th", { scope: "col", class: at ? null : "words-cell" }, at === 2 ? formula(word) : word)))), el("tbody", {}, most.map(row)))); // prettier-ignore
+  return [
+    "A line’s strength is ",
+    what,
+    `${many}${signed ? "; orange is more, blue is less" : ""}. Lines under 1 % are left out. `,
+    "Point at a token for its numbers, click to hold it.",
+  ];
 }

@@ -19,15 +19,31 @@ export async function neurons(root, ctx, [order, everything]) {
   const rows = sorted ? largest(run.T, run.T, (j) => run.weights[j]) : [...Array(run.T).keys()];
   const shown = everything ? rows : rows.slice(0, MOST);
   root.append(
-    el("div", { class: "controls" },
-      choice("Keys", [["position", "keys in order"], ["weight", "by weight"]], sorted ? "weight" : "position", (key) => ctx.go({ view: `neurons.${key}` })),
-      choice("Head", [...Array(ctx.site.heads).keys()].map((h) => [h, String(h), `head ${h}`]), ctx.head, (h) => ctx.go({ head: Number(h) })),
+    el(
+      "div",
+      { class: "controls" },
+      choice(
+        "Keys",
+        [["position", "keys in order"], ["weight", "by weight"]],
+        sorted ? "weight" : "position",
+        (key) => ctx.go({ view: `neurons.${key}` }),
+      ),
+      choice(
+        "Head",
+        [...Array(ctx.site.heads).keys()].map((h) => [h, String(h), `head ${h}`]),
+        ctx.head,
+        (h) => ctx.go({ head: Number(h) }),
+      ),
     ),
     query(ctx, run),
     table(ctx, run, shown),
-    rows.length > shown.length ? el("p", {}, button(`Show all ${rows.length} keys`, () => ctx.go({ view: `neurons.${sorted ? "weight" : "position"}.all` }))) : "",
+    rows.length > shown.length ? el(
+      "p",
+      {},
+      button(`Show all ${rows.length} keys`, () => ctx.go({ view: `neurons.${sorted ? "weight" : "position"}.all` })),
+    ) : "",
     await sum(ctx, run),
-  ); // prettier-ignore
+  );
 }
 
 /** The head's numbers for the focused query: q (d_k), K (T·d_k), and a row each of dots, scores, weights. */
@@ -66,9 +82,21 @@ const thin = (d) => Math.max(innerWidth < 760 ? 1 : 2, Math.min(6, Math.floor((i
 
 function query(ctx, { q, Qn, i, queries, d, K }) {
   const end = Math.max(bound(q), bound(K));
-  return el("div", { class: "neurons-query" },
-    el("span", { class: "role-Q" }, "q"), el("span", {}, "of ", el("b", {}, queries[i])),
-    vector({ values: q, bound: end, cell: thin(d), height: 24, label: `q of ${queries[i]}`, read: (f) => `q[${f}] = ${format(q[f])}`, ask: (f) => ctx.ask(Qn, [ctx.head, i, f]) })); // prettier-ignore
+  return el(
+    "div",
+    { class: "neurons-query" },
+    el("span", { class: "role-Q" }, "q"),
+    el("span", {}, "of ", el("b", {}, queries[i])),
+    vector({
+      values: q,
+      bound: end,
+      cell: thin(d),
+      height: 24,
+      label: `q of ${queries[i]}`,
+      read: (f) => `q[${f}] = ${format(q[f])}`,
+      ask: (f) => ctx.ask(Qn, [ctx.head, i, f]),
+    }),
+  );
 }
 
 function table(ctx, run, shown) {
@@ -79,17 +107,67 @@ function table(ctx, run, shown) {
     const k = run.K.subarray(j * d_k, (j + 1) * d_k);
     const p = run.products.subarray(j * d_k, (j + 1) * d_k);
     const seen = Number.isFinite(run.scores[j]);
-    return el("tr", { class: `${seen ? "" : "faded"}${j === ctx.state.key ? " chosen" : ""}` },
-      el("th", { scope: "row" }, button(run.keys[j], () => ctx.go({ key: j }), { class: "quiet token-button", title: "Show its products", "aria-pressed": String(j === ctx.state.key), data: { keep: `neurons:${j}` } })),
-      el("td", {}, vector({ values: k, bound: ends.K, cell: thin(d_k), label: `k of ${run.keys[j]}`, read: (f) => `k[${f}] = ${format(k[f])}`, ask: (f) => ctx.ask(run.Kn, [run.g, j, f]) })),
-      el("td", {}, vector({ values: p, bound: ends.p, cell: thin(d_k), label: `q times k of ${run.keys[j]}`, read: (f) => `${format(run.q[f])} × ${format(k[f])} = ${format(p[f])}`, ask: () => ctx.ask(`${site}.dots`, [ctx.head, run.i, j]) })),
+    return el(
+      "tr",
+      { class: `${seen ? "" : "faded"}${j === ctx.state.key ? " chosen" : ""}` },
+      el(
+        "th",
+        { scope: "row" },
+        button(
+          run.keys[j],
+          () => ctx.go({ key: j }),
+          {
+            class: "quiet token-button",
+            title: "Show its products",
+            "aria-pressed": String(j === ctx.state.key),
+            data: { keep: `neurons:${j}` },
+          },
+        ),
+      ),
+      el(
+        "td",
+        {},
+        vector({
+          values: k,
+          bound: ends.K,
+          cell: thin(d_k),
+          label: `k of ${run.keys[j]}`,
+          read: (f) => `k[${f}] = ${format(k[f])}`,
+          ask: (f) => ctx.ask(run.Kn, [run.g, j, f]),
+        }),
+      ),
+      el(
+        "td",
+        {},
+        vector({
+          values: p,
+          bound: ends.p,
+          cell: thin(d_k),
+          label: `q times k of ${run.keys[j]}`,
+          read: (f) => `${format(run.q[f])} × ${format(k[f])} = ${format(p[f])}`,
+          ask: () => ctx.ask(`${site}.dots`, [ctx.head, run.i, j]),
+        }),
+      ),
       el("td", { class: "figure" }, number(ctx, run.dots[j], `${site}.dots`, [ctx.head, run.i, j], { digits: 2 })),
       el("td", { class: "figure" }, number(ctx, run.scores[j], `${site}.${run.last}`, [ctx.head, run.i, j], { digits: 2 })),
-      el("td", { class: "figure weight", style: { "--share": `${(100 * run.weights[j]).toFixed(2)}%` } }, number(ctx, run.weights[j], `${site}.weights`, [ctx.head, run.i, j], { digits: 4 }))); // prettier-ignore
+      el(
+        "td",
+        { class: "figure weight", style: { "--share": `${(100 * run.weights[j]).toFixed(2)}%` } },
+        number(ctx, run.weights[j], `${site}.weights`, [ctx.head, run.i, j], { digits: 4 }),
+      ),
+    );
   };
   const heads = [["key", ""], ["k", "role-K"], ["q × k", ""], ["q·k", ""], [run.scaling, ""], ["softmax", "role-A"]];
-  return el("div", { class: "scrolls" }, el("table", { class: "neurons" },
-    el("thead", {}, el("tr", {}, heads.map(([word, role]) => el("th", { scope: "col" }, el("span", { class: role }, word))))), el("tbody", {}, shown.map(line)))); // prettier-ignore
+  return el(
+    "div",
+    { class: "scrolls" },
+    el(
+      "table",
+      { class: "neurons" },
+      el("thead", {}, el("tr", {}, heads.map(([word, role]) => el("th", { scope: "col" }, el("span", { class: role }, word))))),
+      el("tbody", {}, shown.map(line)),
+    ),
+  );
 }
 
 /** q·k of one key written out: its largest products, the rest together, then ÷ √d_k, then the softmax. */
@@ -101,16 +179,60 @@ async function sum(ctx, run) {
   const top = largest(d, TERMS, (f) => Math.abs(product(f)));
   const rest = run.dots[j] - top.reduce((total, f) => total + product(f), 0);
   const term = (f) =>
-    el("tr", {}, el("td", {}, `${f}`), el("td", {}, number(ctx, run.q[f], run.Qn, [ctx.head, run.i, f])), el("td", {}, number(ctx, run.K[j * d + f], run.Kn, [run.g, j, f])), el("td", {}, format(product(f))));
+    el(
+      "tr",
+      {},
+      el("td", {}, `${f}`),
+      el("td", {}, number(ctx, run.q[f], run.Qn, [ctx.head, run.i, f])),
+      el("td", {}, number(ctx, run.K[j * d + f], run.Kn, [run.g, j, f])),
+      el("td", {}, format(product(f))),
+    );
   const total = run.scores.reduce((all, s) => all + Math.exp(s), 0);
   const scaled = `${site}.scores`;
-  return el("section", {},
+  return el(
+    "section",
+    {},
     el("h3", {}, run.queries[run.i], " → ", run.keys[j]),
-    el("div", { class: "beside" },
-      el("table", { class: "figures" }, el("thead", {}, el("tr", {}, ["feature", "q", "k", "q × k"].map((word) => el("th", { scope: "col" }, word)))), el("tbody", {}, top.map(term),
-        el("tr", { class: "faded" }, el("td", { colspan: 3 }, `the other ${d - top.length}`), el("td", {}, format(rest))),
-        el("tr", { class: "total" }, el("td", { colspan: 3 }, "q·k"), el("td", {}, number(ctx, run.dots[j], `${site}.dots`, [ctx.head, run.i, j]))))),
-      el("dl", { class: "steps" },
-        el("dt", {}, "score"), el("dd", {}, number(ctx, run.dots[j], `${site}.dots`, [ctx.head, run.i, j]), ` ${run.scaling} = `, number(ctx, run.scores[j], Number.isFinite(run.scores[j]) ? scaled : `${site}.${run.last}`, [ctx.head, run.i, j])),
-        el("dt", {}, "weight"), el("dd", {}, formula(`e^{${format(run.scores[j], 2)}} ÷ Σ e^{score}`), ` = ${format(Math.exp(run.scores[j]))} ÷ ${format(total)} = `, number(ctx, run.weights[j], `${site}.weights`, [ctx.head, run.i, j]))))); // prettier-ignore
+    el(
+      "div",
+      { class: "beside" },
+      el(
+        "table",
+        { class: "figures" },
+        el("thead", {}, el("tr", {}, ["feature", "q", "k", "q × k"].map((word) => el("th", { scope: "col" }, word)))),
+        el(
+          "tbody",
+          {},
+          top.map(term),
+          el("tr", { class: "faded" }, el("td", { colspan: 3 }, `the other ${d - top.length}`), el("td", {}, format(rest))),
+          el(
+            "tr",
+            { class: "total" },
+            el("td", { colspan: 3 }, "q·k"),
+            el("td", {}, number(ctx, run.dots[j], `${site}.dots`, [ctx.head, run.i, j])),
+          ),
+        ),
+      ),
+      el(
+        "dl",
+        { class: "steps" },
+        el("dt", {}, "score"),
+        el(
+          "dd",
+          {},
+          number(ctx, run.dots[j], `${site}.dots`, [ctx.head, run.i, j]),
+          ` ${run.scaling} = `,
+          number(ctx, run.scores[j], Number.isFinite(run.scores[j]) ? scaled : `${site}.${run.last}`, [ctx.head, run.i, j]),
+        ),
+        el("dt", {}, "weight"),
+        el(
+          "dd",
+          {},
+          formula(`e^{${format(run.scores[j], 2)}} ÷ Σ e^{score}`),
+          ` = ${format(Math.exp(run.scores[j]))} ÷ ${format(total)} = `,
+          number(ctx, run.weights[j], `${site}.weights`, [ctx.head, run.i, j]),
+        ),
+      ),
+    ),
+  );
 }

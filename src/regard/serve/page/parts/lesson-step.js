@@ -13,7 +13,20 @@ import { colours, css, textOn } from "regard/scale.js";
 /** The steps so far as a row of formulas: where we are. */
 export function ladder(ctx, lesson, page) {
   const one = ({ formula: words }, at) =>
-    el("li", {}, el("a", { href: ctx.link({ page: at }), class: "ladder-step", "aria-current": at === page ? "step" : null, data: { keep: `lesson:${at}` } }, formula(words || String(at + 1))));
+    el(
+      "li",
+      {},
+      el(
+        "a",
+        {
+          href: ctx.link({ page: at }),
+          class: "ladder-step",
+          "aria-current": at === page ? "step" : null,
+          data: { keep: `lesson:${at}` },
+        },
+        formula(words || String(at + 1)),
+      ),
+    );
   return el("ol", { class: "ladder", "aria-label": "Steps" }, lesson.steps.map(one));
 }
 
@@ -21,13 +34,28 @@ export function stepView(ctx, lesson, page) {
   const step = lesson.steps[page];
   const rows = rowsOf(step);
   const names = step.rows?.length ? step.rows : rows.length === lesson.words.length ? lesson.words : null;
-  return el("article", { class: "lesson" },
+  return el(
+    "article",
+    { class: "lesson" },
     el("p", { class: "lesson-say" }, step.say),
-    rows.length ? el("div", { class: "lesson-work" },
-      step.formula && !step.bars ? el("div", { class: "lesson-formula" }, formula(step.formula), el("span", { "aria-hidden": "true" }, " =")) : null,
+    rows.length ? el(
+      "div",
+      { class: "lesson-work" },
+      step.formula && !step.bars ? el(
+        "div",
+        { class: "lesson-formula" },
+        formula(step.formula),
+        el("span", { "aria-hidden": "true" }, " ="),
+      ) : null,
       step.bars ? plot(step, rows, names) : bracketed(rows, names, step.columns?.length ? step.columns : null),
-      step.by_hand ? el("aside", { class: "by-hand-note" }, hand(step.by_hand)) : null) : null,
-    step.state ? el("p", {}, el("a", { class: "lesson-go", href: ctx.link(placeOf(ctx.state.lesson, lesson.steps, page)) }, "See it in a real model →")) : null); // prettier-ignore
+      step.by_hand ? el("aside", { class: "by-hand-note" }, hand(step.by_hand)) : null,
+    ) : null,
+    step.state ? el(
+      "p",
+      {},
+      el("a", { class: "lesson-go", href: ctx.link(placeOf(ctx.state.lesson, lesson.steps, page)) }, "See it in a real model →"),
+    ) : null,
+  );
 }
 
 /** The value as rows, however it is sent: nested, flat with a shape, one number. null stands for −∞. */
@@ -45,7 +73,11 @@ function hand(words) {
 }
 
 /** Four decimals, six for what would otherwise be 0.0000. */
-const exact = (x) => (!Number.isFinite(x) || Math.abs(x) >= 1000 || (x !== 0 && Math.abs(x) < 5e-7) ? format(x, 2) : x.toFixed(x !== 0 && Math.abs(x) < 5e-4 ? 6 : 4).replace("-", "−"));
+function exact(x) {
+  const size = Math.abs(x);
+  if (!(size < 1000) || (size > 0 && size < 5e-7)) return format(x, 2);
+  return x.toFixed(size > 0 && size < 5e-4 ? 6 : 4).replace("-", "−");
+}
 
 function bracketed(rows, names, columns) {
   const end = Math.max(...rows.flat().filter(Number.isFinite).map(Math.abs), 1e-9);
@@ -55,8 +87,21 @@ function bracketed(rows, names, columns) {
     const back = Number.isFinite(x) ? colour(x) : null;
     return el("td", { style: back ? { background: css(back), color: textOn(back) } : {} }, whole ? format(x, 0) : exact(x));
   };
-  const head = columns ? el("thead", {}, el("tr", {}, names ? el("td") : null, columns.map((word) => el("th", { scope: "col" }, word)))) : null;
-  return el("div", { class: "scrolls" }, el("table", { class: `bracketed${columns ? " named" : ""}` }, head, el("tbody", {}, rows.map((row, r) => el("tr", {}, names ? el("th", { scope: "row" }, names[r]) : null, row.map(cell))))));
+  const head = columns ? el(
+    "thead",
+    {},
+    el("tr", {}, names ? el("td") : null, columns.map((word) => el("th", { scope: "col" }, word))),
+  ) : null;
+  return el(
+    "div",
+    { class: "scrolls" },
+    el(
+      "table",
+      { class: `bracketed${columns ? " named" : ""}` },
+      head,
+      el("tbody", {}, rows.map((row, r) => el("tr", {}, names ? el("th", { scope: "row" }, names[r]) : null, row.map(cell)))),
+    ),
+  );
 }
 
 const TONES = ["third", "second", "main", "fourth", "fifth"];
@@ -64,8 +109,26 @@ const TONES = ["third", "second", "main", "fourth", "fifth"];
 /** A line per column over the rows; the numbers themselves folded away below. */
 function plot(step, rows, names) {
   const columns = step.columns?.length ? step.columns : rows[0].map((_, c) => String(c + 1));
-  const series = columns.map((name, c) => ({ name, tone: TONES[c % TONES.length], dots: true, points: rows.map((row, r) => [r, row[c]]) }));
+  const series = columns.map((name, c) => ({
+    name,
+    tone: TONES[c % TONES.length],
+    dots: true,
+    points: rows.map((row, r) => [r, row[c]]),
+  }));
   const labels = (names ?? rows.map((_, r) => String(r + 1))).map((name) => name.replace(/^layer /, ""));
-  const drawn = chart({ title: formula(step.formula), say: step.formula, series, log: step.bars === "log", height: 260, names: labels, unit: names?.[0]?.startsWith("layer ") ? "layer" : "" });
-  return el("div", { class: "lesson-plot" }, drawn.element, el("details", {}, el("summary", {}, "the numbers"), bracketed(rows, names, columns)));
+  const drawn = chart({
+    title: formula(step.formula),
+    say: step.formula,
+    series,
+    log: step.bars === "log",
+    height: 260,
+    names: labels,
+    unit: names?.[0]?.startsWith("layer ") ? "layer" : "",
+  });
+  return el(
+    "div",
+    { class: "lesson-plot" },
+    drawn.element,
+    el("details", {}, el("summary", {}, "the numbers"), bracketed(rows, names, columns)),
+  );
 }

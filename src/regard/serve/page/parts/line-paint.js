@@ -21,7 +21,7 @@ function prepared(canvas, width, height) {
 const middles = (tokens, top) => tokens.map((token) => {
   const box = token.getBoundingClientRect();
   return box.top + box.height / 2 - top;
-}); // prettier-ignore
+});
 
 export function strokes(canvas, { mean, N, T, signed, alone, most }, columns) {
   const box = canvas.getBoundingClientRect();

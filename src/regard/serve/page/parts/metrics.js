@@ -12,7 +12,12 @@ export function losses(lines, marks, pick) {
   const trained = lines.filter((line) => "loss" in line).map(({ step, loss }) => [step, loss]);
   const held = lines.filter((line) => line.eval?.loss !== undefined).map(({ step, eval: { loss } }) => [step, loss]);
   if (!trained.length && !held.length) return null;
-  return chart({ title: "loss", series: [{ name: "training", points: trained, tone: "main" }, { name: "held out", points: held, tone: "second", dots: true }], marks, pick });
+  return chart({
+    title: "loss",
+    series: [{ name: "training", points: trained, tone: "main" }, { name: "held out", points: held, tone: "second", dots: true }],
+    marks,
+    pick,
+  });
 }
 
 /** One line per layer, from the first (light) to the last (dark). */
@@ -20,7 +25,11 @@ export function gradients(lines, pick) {
   const logged = lines.filter((line) => line.layer_norms);
   const layers = [...new Set(logged.flatMap(({ layer_norms }) => Object.keys(layer_norms)))];
   if (!layers.length) return null;
-  const line = (name, i) => ({ name, tone: layers.length > 1 ? i / (layers.length - 1) : 1, points: logged.filter(({ layer_norms }) => name in layer_norms).map(({ step, layer_norms }) => [step, layer_norms[name]]) });
+  const line = (name, i) => ({
+    name,
+    tone: layers.length > 1 ? i / (layers.length - 1) : 1,
+    points: logged.filter(({ layer_norms }) => name in layer_norms).map(({ step, layer_norms }) => [step, layer_norms[name]]),
+  });
   return chart({ title: "gradient norm per layer", series: layers.map(line), log: true, pick });
 }
 
@@ -32,18 +41,38 @@ export function entropies(lines) {
   const caption = el("span", { class: "chart-readout" });
   const body = el("tbody");
   const heads = Math.max(...Object.values(looks[0].entropy).map((each) => each.length));
-  const table = el("table", { class: "entropy" }, el("thead", {}, el("tr", {}, el("th", {}, "head"), [...Array(heads).keys()].map((h) => el("th", { scope: "col" }, String(h))))), body);
-  const element = el("figure", { class: "chart" }, el("figcaption", {}, "entropy of each head, in bits", caption), el("div", { class: "scrolls" }, table));
+  const table = el(
+    "table",
+    { class: "entropy" },
+    el(
+      "thead",
+      {},
+      el("tr", {}, el("th", {}, "head"), [...Array(heads).keys()].map((h) => el("th", { scope: "col" }, String(h)))),
+    ),
+    body,
+  );
+  const element = el(
+    "figure",
+    { class: "chart" },
+    el("figcaption", {}, "entropy of each head, in bits", caption),
+    el("div", { class: "scrolls" }, table),
+  );
 
   function at(step) {
-    const look = step === null ? looks.at(-1) : looks.reduce((best, one) => (Math.abs(one.step - step) < Math.abs(best.step - step) ? one : best));
+    const nearer = (best, one) => (Math.abs(one.step - step) < Math.abs(best.step - step) ? one : best);
+    const look = step === null ? looks.at(-1) : looks.reduce(nearer);
     const colour = colours("sequential", most);
     caption.textContent = `step ${look.step}`;
     const cell = (value) => {
       const back = colour(value * 0.8);
       return el("td", { style: { background: css(back), color: textOn(back) } }, format(value, 2));
     };
-    body.replaceChildren(...Object.entries(look.entropy).map(([site, each]) => el("tr", {}, el("th", { scope: "row" }, site), each.map(cell))));
+    body.replaceChildren(...Object.entries(look.entropy).map(([site, each]) => el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, site),
+      each.map(cell),
+    )));
   }
   let last = null;
   document.addEventListener("themed", function again() {

@@ -17,17 +17,54 @@ export function pieces(ctx, { answer, before, position }) {
   const past = before ? new Map(before.rows.map((row) => [row.id, row])) : null;
   const most = rows.reduce((top, row) => Math.max(top, row.probability, sampled ? row.final : 0), 0);
   const line = (row) =>
-    el("tr", { class: `${sampled && !row.kept ? "faded" : ""}${drawn && row.id === drawn.id ? " chosen" : ""}` },
-      el("th", { scope: "row", title: `id ${row.id}` }, el("span", { class: "piece" }, show(row.piece)), drawn && row.id === drawn.id ? el("span", { class: "hint" }, " drawn") : null),
+    el(
+      "tr",
+      { class: `${sampled && !row.kept ? "faded" : ""}${drawn && row.id === drawn.id ? " chosen" : ""}` },
+      el(
+        "th",
+        { scope: "row", title: `id ${row.id}` },
+        el("span", { class: "piece" }, show(row.piece)),
+        drawn && row.id === drawn.id ? el("span", { class: "hint" }, " drawn") : null,
+      ),
       el("td", {}, number(ctx, row.logit, "logits", [position, row.id], { digits: 2 })),
       sampled ? el("td", {}, format(row.scaled, 2)) : null,
-      el("td", { class: "adds" }, bar(row.probability, most), number(ctx, row.probability, ctx.nodes.has("probabilities") && untouched(ctx, sampled) ? "probabilities" : null, [position, row.id], { text: share(row.probability) })),
-      sampled ? el("td", { class: "adds" }, row.kept ? [bar(row.final, most), el("span", { class: "number" }, share(row.final))] : el("span", { class: "hint" }, "left out")) : null,
-      past ? el("td", {}, past.has(row.id) ? share(past.get(row.id).probability) : "·") : null); // prettier-ignore
-  const heads = ["token", "logit", ...(sampled ? ["÷ T"] : []), sampled ? "softmax over all" : "probability", ...(sampled ? ["after leaving out"] : []), ...(past ? ["before the edit"] : [])];
+      el(
+        "td",
+        { class: "adds" },
+        bar(row.probability, most),
+        number(
+          ctx,
+          row.probability,
+          ctx.nodes.has("probabilities") && untouched(ctx, sampled) ? "probabilities" : null,
+          [position, row.id],
+          { text: share(row.probability) },
+        ),
+      ),
+      sampled ? el(
+        "td",
+        { class: "adds" },
+        row.kept ? [
+          bar(row.final, most),
+          el("span", { class: "number" }, share(row.final)),
+        ] : el("span", { class: "hint" }, "left out"),
+      ) : null,
+      past ? el("td", {}, past.has(row.id) ? share(past.get(row.id).probability) : "·") : null,
+    );
+  const heads = [
+    "token",
+    "logit",
+    ...(sampled ? ["÷ T"] : []),
+    sampled ? "softmax over all" : "probability",
+    ...(sampled ? ["after leaving out"] : []),
+    ...(past ? ["before the edit"] : [])
+  ];
   const body = el("tbody", {}, rows.slice(0, FEW).map(line));
   const shown = rows.slice(0, FEW).reduce((sum, row) => sum + row.probability, 0);
-  const rest = el("p", { class: "hint" }, `The other ${vocabulary - Math.min(FEW, rows.length)} tokens share ${format(100 * Math.max(0, 1 - shown), 2)} %. `);
+  const rest = el(
+    "p",
+    { class: "hint" },
+    `The other ${vocabulary - Math.min(FEW, rows.length)} tokens share ${format(100 * Math.max(0, 1 - shown), 2)} %. `,
+  );
   if (rows.length > FEW) {
     const more = button(`Show ${rows.length}`, () => {
       body.append(...rows.slice(FEW).map(line));
@@ -35,7 +72,17 @@ export function pieces(ctx, { answer, before, position }) {
     });
     rest.append(more);
   }
-  return el("div", { class: "scrolls" }, el("table", { class: "figures pieces" }, el("thead", {}, el("tr", {}, heads.map((word) => el("th", { scope: "col" }, word)))), body), rest);
+  return el(
+    "div",
+    { class: "scrolls" },
+    el(
+      "table",
+      { class: "figures pieces" },
+      el("thead", {}, el("tr", {}, heads.map((word) => el("th", { scope: "col" }, word)))),
+      body,
+    ),
+    rest,
+  );
 }
 
 /** A probability for a table: four decimals, powers of ten only where those would be zero. */

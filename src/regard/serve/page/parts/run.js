@@ -24,7 +24,10 @@ export function blockOf(ctx) {
 }
 
 /** The state's token, within the pieces of a stack. */
-export const tokenOf = ({ trace, state }, stack) => Math.min(Math.max(0, Math.floor(state.token)), piecesOf(trace, stack).length - 1);
+export const tokenOf = ({ trace, state }, stack) => Math.min(
+  Math.max(0, Math.floor(state.token)),
+  piecesOf(trace, stack).length - 1,
+);
 
 /** "decoder · block 2", or "block 2" when there is one stack. */
 export const blockName = ({ model }, { stack, layer }) => `${model.stacks.length > 1 ? `${stack} · ` : ""}block ${layer}`;
@@ -43,7 +46,11 @@ export function partOf(ctx, label) {
   const [, stack, layer, kind = "attention", head] = found;
   const what = kind === "mlp" ? "MLP" : head === undefined ? kind : `${kind === "cross" ? "cross " : ""}head ${head}`;
   const site = `${stack}.${layer}.${kind === "cross" ? "cross" : "attention"}`;
-  const change = kind === "mlp" ? { stage: "mlp", site } : { stage: "attention", site, ...(head === undefined ? {} : { head: Number(head) }) };
+  const change = kind === "mlp" ? { stage: "mlp", site } : {
+    stage: "attention",
+    site,
+    ...(head === undefined ? {} : { head: Number(head) })
+  };
   return { name: `${blockName(ctx, { stack, layer: Number(layer) })} · ${what}`, change };
 }
 

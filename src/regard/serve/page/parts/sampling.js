@@ -13,23 +13,51 @@ import { show } from "regard/tokens.js";
 export const settingsOf = ({ temperature, top_k, top_p, min_p, seed }) => ({ temperature, top_k, top_p, min_p, seed });
 
 const SETTINGS = [
-  ["temperature", "temperature", { min: 0, max: 3, step: 0.05 }, "Logits are divided by it: below 1 sharper, above 1 flatter, 0 takes the likeliest"],
+  [
+    "temperature",
+    "temperature",
+    { min: 0, max: 3, step: 0.05 },
+    "Logits are divided by it: below 1 sharper, above 1 flatter, 0 takes the likeliest",
+  ],
   ["top_k", "top-k", { min: 0, max: 1000, step: 1 }, "Only the k likeliest stay; 0 keeps all"],
   ["top_p", "top-p", { min: 0.01, max: 1, step: 0.01 }, "Only the likeliest that together reach p stay; 1 keeps all"],
-  ["min_p", "min-p", { min: 0, max: 1, step: 0.01 }, "Only those at least this likely relative to the likeliest stay; 0 keeps all"],
+  [
+    "min_p",
+    "min-p",
+    { min: 0, max: 1, step: 0.01 },
+    "Only those at least this likely relative to the likeliest stay; 0 keeps all",
+  ],
   ["seed", "seed", { min: 0, max: 99999, step: 1 }, "The same seed draws the same token"],
 ];
 
 export function sampling(ctx, { answer }) {
   const { state } = ctx;
   const field = ([key, name, limits, title]) => {
-    const input = el("input", { type: "number", ...limits, value: state[key], title, data: { keep: `sampling:${key}` }, on: { change: () => input.value !== "" && input.checkValidity() && ctx.go({ [key]: Number(input.value) }) } });
+    const input = el(
+      "input",
+      {
+        type: "number",
+        ...limits,
+        value: state[key],
+        title,
+        data: { keep: `sampling:${key}` },
+        on: { change: () => input.value !== "" && input.checkValidity() && ctx.go({ [key]: Number(input.value) }) },
+      },
+    );
     return el("label", { class: "field" }, el("span", { class: "field-name" }, name), input);
   };
-  return el("div", {},
-    el("div", { class: "controls sampling" }, SETTINGS.map(field), button("draw again", () => ctx.go({ seed: state.seed + 1 }), { title: "The next seed" })),
+  return el(
+    "div",
+    {},
+    el(
+      "div",
+      { class: "controls sampling" },
+      SETTINGS.map(field),
+      button("draw again", () => ctx.go({ seed: state.seed + 1 }), { title: "The next seed" }),
+    ),
     chain(state, answer),
-    answer.drawn ? interval(answer, state) : null); // prettier-ignore
+    answer.drawn ? interval(answer, state) : null,
+  );
 }
 
 /** The way in one line: 800 logits → ÷ 0.8 → 40 of 800 kept → softmax → one drawn. */
@@ -41,7 +69,11 @@ function chain({ temperature, seed }, { vocabulary, kept, sum, highest, drawn })
     [`${kept} kept`, "scaled to sum to 1"],
     drawn ? [show(drawn.piece), temperature > 0 ? `drawn with seed ${seed}` : "the likeliest"] : null,
   ];
-  return el("ol", { class: "chain" }, steps.filter(Boolean).map(([what, how]) => el("li", {}, el("b", {}, what), el("span", { class: "hint" }, how))));
+  return el(
+    "ol",
+    { class: "chain" },
+    steps.filter(Boolean).map(([what, how]) => el("li", {}, el("b", {}, what), el("span", { class: "hint" }, how))),
+  );
 }
 
 /** The unit interval, a piece per token as long as its probability. */
@@ -53,16 +85,41 @@ function interval({ rows, drawn }, { seed }) {
   const piece = (row) => {
     const back = colour(0.1 + 0.65 * Math.min(1, row.final));
     const here = row.id === drawn.id;
-    return el("span", {
-        class: `interval-piece${here ? " drawn" : ""}`, style: { "flex-grow": String(row.final), background: css(back), color: textOn(back) },
-        on: { pointerenter: (event) => tip(`${show(row.piece)}: ${format(100 * row.final, 2)} %`, event.clientX, event.target.getBoundingClientRect().top), pointerleave: untip },
-      }, row.final > 0.05 ? show(row.piece) : ""); // prettier-ignore
+    const words = `${show(row.piece)}: ${format(100 * row.final, 2)} %`;
+    const style = { "flex-grow": String(row.final), background: css(back), color: textOn(back) };
+    const on = {
+      pointerenter: (event) => tip(words, event.clientX, event.target.getBoundingClientRect().top),
+      pointerleave: untip,
+    };
+    return el("span", { class: `interval-piece${here ? " drawn" : ""}`, style, on }, row.final > 0.05 ? show(row.piece) : "");
   };
   const rest = 1 - left.reduce((sum, { final }) => sum + final, 0);
-  const unseen = rest > 1e-3 ? el("span", { class: "interval-piece", style: { "flex-grow": String(rest) }, title: `all others: ${format(100 * rest, 1)} %` }) : null;
-  const falls = random ? [`seed ${seed} gives ${format(drawn.u, 4)}, which falls on `, el("b", {}, show(drawn.piece))] : ["the likeliest is taken: ", el("b", {}, show(drawn.piece))];
-  const label = `The numbers from 0 to 1 divided among ${left.length} tokens; ${random ? `${format(drawn.u, 4)} falls on` : "taken is"} ${drawn.piece}`;
-  return el("figure", { class: "interval", role: "img", "aria-label": label },
-    el("div", { class: "interval-line" }, left.map(piece), unseen, random ? el("span", { class: "interval-mark", style: { left: `${100 * drawn.u}%` } }) : null),
-    el("div", { class: "interval-ends", "aria-hidden": "true" }, el("span", {}, "0"), el("span", {}, falls, `, ${format(100 * share, 1)} % of the line`), el("span", {}, "1"))); // prettier-ignore
+  const unseen = rest > 1e-3 ? el(
+    "span",
+    { class: "interval-piece", style: { "flex-grow": String(rest) }, title: `all others: ${format(100 * rest, 1)} %` },
+  ) : null;
+  const falls = random ? [
+    `seed ${seed} gives ${format(drawn.u, 4)}, which falls on `,
+    el("b", {}, show(drawn.piece)),
+  ] : ["the likeliest is taken: ", el("b", {}, show(drawn.piece))];
+  const taken = random ? `${format(drawn.u, 4)} falls on` : "taken is";
+  const label = `The numbers from 0 to 1 divided among ${left.length} tokens; ${taken} ${drawn.piece}`;
+  return el(
+    "figure",
+    { class: "interval", role: "img", "aria-label": label },
+    el(
+      "div",
+      { class: "interval-line" },
+      left.map(piece),
+      unseen,
+      random ? el("span", { class: "interval-mark", style: { left: `${100 * drawn.u}%` } }) : null,
+    ),
+    el(
+      "div",
+      { class: "interval-ends", "aria-hidden": "true" },
+      el("span", {}, "0"),
+      el("span", {}, falls, `, ${format(100 * share, 1)} % of the line`),
+      el("span", {}, "1"),
+    ),
+  );
 }

@@ -23,14 +23,27 @@ export function stream(ctx, stack, unfolded = null) {
     if (unfolded === null || unfolded === layer) lines.push(...block(place, layer, facts.wiring === "pre", has));
     else lines.push({ node: `${place}.out`, kind: "folded", say: `after block ${layer}`, open: `${place}.attention` });
   }
-  if (has(`${front}final_norm.out`)) lines.push({ node: `${front}final_norm.out`, kind: "norm", say: "final norm", norm: `${front}final_norm`, off: `${front}final_norm` });
+  if (has(`${front}final_norm.out`)) lines.push({
+    node: `${front}final_norm.out`,
+    kind: "norm",
+    say: "final norm",
+    norm: `${front}final_norm`,
+    off: `${front}final_norm`,
+  });
   return lines.filter(({ node }) => has(node));
 }
 
 function start(embed, has) {
-  const parts = [["tokens", "embedding"], ["positions", "position"], ["types", "segment"]].filter(([part]) => has(`${embed}.${part}`)); // prettier-ignore
+  const parts = [
+    ["tokens", "embedding"],
+    ["positions", "position"],
+    ["types", "segment"],
+  ].filter(([part]) => has(`${embed}.${part}`));
   const lines = parts.map(([part, say], at) => ({ node: `${embed}.${part}`, kind: at ? "part" : "start", say }));
-  if (has(`${embed}.norm.out`)) lines.push({ node: `${embed}.sum`, kind: "sum", say: "sum" }, { node: `${embed}.norm.out`, kind: "norm", say: "norm", norm: `${embed}.norm` });
+  if (has(`${embed}.norm.out`)) lines.push(
+    { node: `${embed}.sum`, kind: "sum", say: "sum" },
+    { node: `${embed}.norm.out`, kind: "norm", say: "norm", norm: `${embed}.norm` },
+  );
   else if (parts.length > 1) lines.push({ node: `${embed}.out`, kind: "sum", say: "input" });
   return lines;
 }
@@ -40,9 +53,13 @@ function block(place, layer, pre, has) {
     const total = sum ?? (pre ? "out" : "H_2");
     const normed = { node: `${place}.${norm}.out`, kind: "norm", say: "norm", norm: `${place}.${norm}`, off: `${place}.${norm}` };
     const add = { node: `${place}.${added}`, kind: "add", say: `${words} ${layer}` };
-    const after = { node: `${place}.${total}`, kind: "sum", say: total === "out" ? `after block ${layer}` : sum ?? "sum", off: `${place}.${residual}` };
+    const after = {
+      node: `${place}.${total}`,
+      kind: "sum",
+      say: total === "out" ? `after block ${layer}` : sum ?? "sum",
+      off: `${place}.${residual}`,
+    };
     if (pre) return [{ ...normed, say: `norm before ${words}` }, add, after];
-    const last = sum === null ? { ...normed, node: `${place}.out`, say: `norm, after block ${layer}` } : { ...normed, say: "norm" };
-    return [add, after, last];
+    return [add, after, sum === null ? { ...normed, node: `${place}.out`, say: `norm, after block ${layer}` } : normed];
   });
 }

@@ -1,0 +1,130 @@
+"""Where the texts of a scheduler stand: slots, each with a cache of its own, that are fed new tokens side by side.
+
+In: pieces of texts, each for its slot. Out: the logits of what follows those pieces that ask for them. `Lanes` is what a
+scheduler needs of an engine; `TorchLanes` is the torch path's.
+
+**What a text gives must not depend on what else is there**, to the last bit. A product of many rows may round its sums
+differently from the product of each row alone, so `TorchLanes` computes every piece on its own. It may also round
+differently when a text is cut into other pieces; so a prompt is always cut at multiples of `chunk`, and a cache is taken
+over by another text at such places only. An engine whose sums do not depend on the cutting says that it is `seamless`, and
+its caches may be taken over anywhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regard.engine.decode import lay_out_for_decoding
+from regard.model.spec import StackSpec
+from regard.model.transformer import DecoderOnly
+
+CHUNK = 64  # tokens of a prompt that are read at a time
+
+
+@dataclass(frozen=True)
+class Piece:
+    """New tokens of the text in a slot, and whether to tell what follows them."""
+
+    slot: int
+    ids: Sequence[int]
+    wanted: bool
+
+
+class Lanes(Protocol):
+    @property
+    def slots(self) -> int:
+        """Texts that there is room for."""
+        ...
+
+    @property
+    def room(self) -> int:
+        """Tokens that a slot holds, prompt and answer together."""
+        ...
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of a prompt to read at a time."""
+        ...
+
+    @property
+    def seamless(self) -> bool:
+        """Whether the numbers are the same however a text is cut into pieces."""
+        ...
+
+    @property
+    def most_bytes(self) -> int:
+        """What the caches take when every slot is full."""
+        ...
+
+    def feed(self, pieces: Sequence[Piece]) -> Tensor:
+        """Append the pieces, at most one to a slot; logits (wanted pieces, n_vocab) of what follows.
+
+        If this raises, any of the slots may or may not have grown; `share(slot, slot, length)` puts that right.
+        """
+        ...
+
+    def share(self, source: int, slot: int, length: int) -> None:
+        """Make the slot hold the first `length` tokens that `source` holds, of which it has the beginning already.
+
+        With `source` the slot itself: forget what comes after them.
+        """
+        ...
+
+    def free(self, slot: int) -> None:
+        """Forget the slot's text and give its memory back."""
+        ...
+
+
+def bytes_per_token(stack: StackSpec, element: int = 4) -> int:
+    """Of keys and values in all layers."""
+    return 2 * stack.n_layers * stack.attention.kv_heads * stack.attention.d_k * element
+
+
+class TorchLanes:
+    seamless = False
+
+    def __init__(self, net: DecoderOnly, slots: int, room: int, chunk: int = CHUNK) -> None:
+        lay_out_for_decoding(net)
+        self.net, self.slots, self.room, self.chunk = net, slots, room, chunk
+        weight = net.embed.tokens.weight
+        self.device = weight.device
+        self.most_bytes = slots * room * bytes_per_token(net.stack, weight.element_size())
+        self._caches = [net.new_cache(room) for _ in range(slots)]
+
+    @torch.inference_mode()
+    def feed(self, pieces: Sequence[Piece]) -> Tensor:
+        rows = [self._row(piece) for piece in pieces]
+        wanted = [row for row in rows if row is not None]
+        return torch.cat(wanted) if wanted else torch.empty(0, self.net.spec.n_vocab)
+
+    def _row(self, piece: Piece) -> Tensor | None:
+        cache = self._caches[piece.slot]
+        assert cache.length + len(piece.ids) <= self.room, "a text outgrew its slot"
+        states = self.net.states(torch.tensor([piece.ids], device=self.device), None, cache)
+        return self.net.logits(states[:, -1:])[:, 0] if piece.wanted else None  # only what is wanted is unembedded
+
+    @torch.inference_mode()
+    def share(self, source: int, slot: int, length: int) -> None:
+        if source != slot:
+            for mine, theirs in zip(self._caches[slot].layers, self._caches[source].layers, strict=True):
+                assert mine.length <= length <= theirs.length
+                if theirs.K is not None and theirs.V is not None and mine.length < length:
+                    new = slice(mine.length, length)
+                    mine.extend(theirs.K[:, :, new], theirs.V[:, :, new])
+        self._caches[slot].cut(length)
+
+    def free(self, slot: int) -> None:
+        self._caches[slot] = self.net.new_cache(self.room)
+
+    @property
+    def nbytes(self) -> int:
+        """Taken now."""
+        return sum(cache.nbytes() for cache in self._caches)
+
+
+def new_lanes(net: DecoderOnly, slots: int, room: int) -> Lanes:
+    """The lanes of the fastest engine that knows this network."""
+    return TorchLanes(net, slots, room)

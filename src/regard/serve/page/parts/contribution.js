@@ -1,0 +1,93 @@
+/**
+ * What the lines of the head view are as strong as: the weight, what really arrives, or the difference of the two.
+ *
+ * In: a site and the heads that are on. Out: numbers per head, and a table of where weight and contribution disagree most.
+ */
+
+import { el, format, formula, number, sentence } from "regard/dom.js";
+
+const WHOLE = 8 << 20; // bytes of weights that are fetched for all heads at once
+
+/** What the lines show, per head that is on: Map h → {weight, contribution?, shown: Float32Array (N·T)}. */
+export async function strengths(ctx, measure, on, [N, T]) {
+  const node = `${ctx.site.site}.weights`;
+  const whole = ctx.site.heads * N * T * 4 <= WHOLE ? await ctx.data.slice(node) : null;
+  const one = async (h) => {
+    const weight = whole ? whole.values.subarray(h * N * T, (h + 1) * N * T) : (await ctx.data.slice(node, [h, ":", ":"])).values;
+    if (measure === "weight") return [h, { weight, shown: weight }];
+    const contribution = shares((await ctx.data.lens("contribution", { site: ctx.site.site, head: h })).norms, N, T);
+    return [
+      h,
+      { weight, contribution, shown: measure === "contribution" ? contribution : contribution.map((x, i) => x - weight[i]) },
+    ];
+  };
+  return new Map(await Promise.all(on.map(one)));
+}
+
+/** Rows of lengths (nested or flat) → each as a share of its row's sum. */
+function shares(norms, N, T) {
+  const flat = Float32Array.from(norms.flat());
+  for (let i = 0; i < N; i++) {
+    const row = flat.subarray(i * T, (i + 1) * T);
+    const sum = row.reduce((a, b) => a + b, 0) || 1;
+    row.forEach((x, j) => (row[j] = x / sum));
+  }
+  return flat;
+}
+
+/** Where weight and contribution differ most, in words with numbers. */
+export function disagreements(ctx, on, sides, numbers) {
+  const [N, T] = [sides.queries.length, sides.keys.length];
+  const found = on.flatMap((h) => {
+    const { weight, contribution } = numbers.get(h);
+    return [...contribution.keys()].map((at) => ({
+      h,
+      i: Math.floor(at / T),
+      j: at % T,
+      weight: weight[at],
+      share: contribution[at],
+      gap: Math.abs(contribution[at] - weight[at]),
+    }));
+  });
+  const most = found.sort((a, b) => b.gap - a.gap).slice(0, 6);
+  if (!N || !most.length || most[0].gap < 0.005) return sentence(
+    "empty",
+    "In this head weight and contribution agree to within half a percent.",
+  );
+  const row = ({ h, i, j, weight, share }) =>
+    el(
+      "tr",
+      {},
+      on.length > 1 ? el("td", {}, `head ${h}`) : null,
+      el("td", { class: "words-cell" }, sides.queries[i], " → ", sides.keys[j]),
+      el("td", {}, number(ctx, weight, `${ctx.site.site}.weights`, [h, i, j])),
+      el("td", {}, format(share)),
+      el("td", {}, format(share - weight)),
+    );
+  return el(
+    "section",
+    {},
+    el("h3", {}, "Weight is not contribution"),
+    el("p", { class: "hint" }, "A large weight on a short value vector moves little. These pairs differ most."),
+    el(
+      "table",
+      { class: "figures" },
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          on.length > 1 ? el("th", {}, "") : null,
+          [
+            "query → key",
+            "weight A",
+            "share of ‖A·V·W_o‖",
+            "difference",
+          ].map((word, at) => el("th", { scope: "col", class: at ? null : "words-cell" }, at === 2 ? formula(word) : word)),
+        ),
+      ),
+      el("tbody", {}, most.map(row)),
+    ),
+  );
+}

@@ -1,0 +1,167 @@
+"""What may be asked of the OpenAI-compatible interface, and what it answers, as models that FastAPI checks and describes.
+
+A field that is not here is refused: whoever sends one expects something that would not happen. Numbers are checked again,
+against the model, by `engine/settings.py`.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from regard.engine.settings import MAX_ANSWERS, MAX_STOP_LENGTH, MAX_STOPS, MAX_TOKENS
+
+MOST_LOGPROBS = 20
+MOST_INPUTS = 2048  # texts in one request
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+TokenId = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
+Ids = Annotated[list[TokenId], Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]
+
+
+class Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class StreamOptions(Asked):
+    include_usage: bool = False
+
+
+class Explain(Asked):
+    """Which attention to return: all layers and heads, unless said."""
+
+    layers: list[Annotated[int, Field(ge=0)]] | None = None
+    heads: list[Annotated[int, Field(ge=0)]] | None = None
+
+
+class Wish(Asked):
+    """What both ways of writing have in common."""
+
+    model: str
+    max_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
+    temperature: Annotated[Finite, Field(ge=0)] | None = None
+    top_p: Annotated[Finite, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
+    min_p: Annotated[Finite, Field(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[Finite, Field(ge=1e-3, le=1e3)] | None = None
+    presence_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
+    frequency_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
+    logit_bias: (
+        dict[Annotated[str, Field(pattern=r"^[0-9]{1,10}$")], Annotated[Finite, Field(ge=-100, le=100)]] | None
+    ) = None
+    n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    explain: Explain | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> "Wish":
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options goes with stream")
+        if self.explain is not None and self.stream:
+            raise ValueError("explain comes with a whole answer, so it does not go with stream")
+        return self
+
+    @property
+    def usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def most(self) -> int | None:
+        """New tokens."""
+        return self.max_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        """How many likely tokens to list beside each; None if no log-probabilities are wanted."""
+        return None
+
+    def sampling(self) -> dict[str, Any]:
+        """The wish in the engine's words."""
+        same = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "n", "stop", "seed")
+        given = {name: getattr(self, name) for name in (*same, "presence_penalty", "frequency_penalty")}
+        bias = {int(id): value for id, value in (self.logit_bias or {}).items()}
+        return given | {"logit_bias": bias or None, "max_new_tokens": self.most}
+
+
+class TextPart(Asked):
+    type: Literal["text"]
+    text: str
+
+
+class Message(Asked):
+    """`developer` is read as `system`; parts of a text are joined by line breaks."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[TextPart], Field(min_length=1)]
+
+    def plain(self) -> dict[str, str]:
+        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        return {"role": "system" if self.role == "developer" else self.role, "content": "\n".join(parts)}
+
+
+class ChatWish(Wish):
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_INPUTS)]
+    max_completion_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+
+    @model_validator(mode="after")
+    def _agrees_too(self) -> "ChatWish":
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs goes with logprobs")
+        if None not in (self.max_tokens, self.max_completion_tokens) and self.max_tokens != self.max_completion_tokens:
+            raise ValueError("max_tokens and max_completion_tokens mean the same and differ")
+        return self
+
+    @property
+    def most(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        return (self.top_logprobs or 0) if self.logprobs else None
+
+
+class TextWish(Wish):
+    prompt: str | Texts | Ids | Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
+    logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+    echo: bool | None = None
+
+    @property
+    def most(self) -> int | None:
+        return 16 if self.max_tokens is None else self.max_tokens  # as this interface has always had it
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.logprobs
+
+    def prompts(self) -> list[str | list[int]]:
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if isinstance(self.prompt[0], int):
+            return [self.prompt]  # type: ignore[list-item]
+        return list(self.prompt)  # type: ignore[arg-type]
+
+
+class EmbeddingWish(Asked):
+    model: str
+    input: (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)]
+    )
+    encoding_format: Literal["float", "base64"] | None = None
+
+
+class TokenizeWish(Asked):
+    model: str
+    prompt: str
+    add_special_tokens: bool = True
+
+
+class DetokenizeWish(Asked):
+    model: str
+    tokens: Annotated[list[TokenId], Field(max_length=1 << 20)]

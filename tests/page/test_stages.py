@@ -1,0 +1,103 @@
+"""Every stage opens for every kind of model, on what a person typed."""
+
+import pytest
+from playwright.sync_api import expect
+
+import regard
+from browser import STAGES, Screen
+
+TEXTS = {
+    "toy-gpt": "One day the cat",
+    "toy-bert": "The movie was [MASK].",
+    "toy-bert-sentiment": "The actors were wonderful.",
+    "toy-bert-tags": "The old actors were good.",
+    "toy-translate": "the European Economic Area",
+}
+
+
+def pieces(model: str, text: str) -> list[str]:
+    """The tokens as the page writes them: a space is a dot."""
+    trace = regard.load(model).trace(text)
+    return [piece.replace(" ", "·") or "∅" for piece in [*trace.tokens, *(trace.target_tokens or [])]]
+
+
+def test_a_typed_text_becomes_its_tokens(screen: Screen) -> None:
+    page = screen.visit(model="toy-gpt", text="One day the cat")
+    for text in ("The old king and the old woman", "Three children want a boat."):
+        page.keyboard.press("/")
+        page.keyboard.type(text)
+        page.keyboard.press("Enter")
+        expect(page.locator("#stage .tokens .token")).to_have_text(pieces("toy-gpt", text))
+        assert screen.state["text"] == text
+
+
+def test_without_an_address_there_is_already_something_to_see(screen: Screen, context, address: str) -> None:
+    screen.open(address)
+    assert screen.page.locator(".matrix-view").count() >= 3
+    assert screen.state["model"]
+    assert screen.tokens()
+
+
+def test_a_model_and_an_example_are_chosen_from_lists(screen: Screen) -> None:
+    page = screen.visit(model="toy-gpt", text="One day the cat", node="decoder.0.attention.weights", index=[0, 1, 1])
+    page.get_by_label("model", exact=True).select_option("toy-translate")
+    expect(page.locator("#map .column")).to_have_count(2)
+    page.get_by_label("Examples").select_option("The woman eats a red apple.")
+    expect(page.locator("#stage .tokens .token")).to_have_text(pieces("toy-translate", "The woman eats a red apple."))
+    assert "node" not in screen.state  # what was explained belonged to another run
+
+
+@pytest.mark.parametrize("model", TEXTS)
+def test_every_stage_opens(screen: Screen, model: str) -> None:
+    page = screen.visit(model=model, text=TEXTS[model], stage="lessons")
+    for number, stage in enumerate(STAGES, 1):
+        page.keyboard.press(str(number))
+        screen.drawn(stage)
+        assert screen.errors() == [], stage
+        expect(page.locator(f"#panel-{stage}")).not_to_be_empty()
+        expect(page.locator('.tab[aria-current="page"]')).to_have_text(stage, ignore_case=True)
+    assert screen.tokens() == pieces(model, TEXTS[model])
+
+
+@pytest.mark.parametrize("model", ["toy-gpt", "toy-translate"])
+def test_three_ways_of_looking_at_heads(screen: Screen, model: str) -> None:
+    page = screen.visit(model=model, text=TEXTS[model], stage="heads")
+    sites = regard.load(model).trace(TEXTS[model]).graph.sites
+    assert page.locator(".lines-token").count() > 4
+    page.get_by_role("button", name="All heads").click()
+    expect(page.locator(".head-cell")).to_have_count(sum(site.heads for site in sites))
+    page.get_by_role("button", name="ranked").click()
+    expect(page.locator(".heads-ranked li")).to_have_count(sum(site.heads for site in sites))
+    page.get_by_role("button", name="One query").click()
+    expect(page.locator("table.neurons")).to_be_visible()
+    assert screen.errors() == []
+
+
+def test_the_answer_is_that_of_the_model(screen: Screen) -> None:
+    page = screen.visit(model="toy-bert-sentiment", text=TEXTS["toy-bert-sentiment"], stage="output")
+    (answer,) = regard.load("toy-bert-sentiment").classify(TEXTS["toy-bert-sentiment"])
+    best = max(answer, key=answer.get)
+    expect(page.locator(".verdict")).to_have_text(best)
+    expect(page.locator("#panel-output")).to_contain_text(f"{answer[best]:.4f}")
+
+    page = screen.visit(model="toy-bert", text=TEXTS["toy-bert"], stage="output")
+    likeliest = regard.load("toy-bert").fill(TEXTS["toy-bert"], top_k=1)[0]
+    first = page.locator("table.pieces tbody tr").first
+    expect(first).to_contain_text(likeliest.piece if hasattr(likeliest, "piece") else str(likeliest["token"]))
+
+    page = screen.visit(model="toy-bert-tags", text=TEXTS["toy-bert-tags"], stage="output")
+    tagged = regard.load("toy-bert-tags").trace(TEXTS["toy-bert-tags"])["logits"].argmax(-1).tolist()
+    labels = regard.load("toy-bert-tags").spec.head.labels
+    assert page.locator(".tagged .tag").all_inner_texts() == [labels[i] for i in tagged]
+
+
+def test_what_is_wrong_is_said(screen: Screen) -> None:
+    screen.page.goto(f"{screen.address}#model=nothing")
+    expect(screen.page.locator(".sentence.error")).to_have_text(
+        "There is no model called “nothing” here; choose one from the list above."
+    )
+    screen.visit(model="toy-gpt", text="One day")
+    screen.page.fill("#text", "the cat " * 100)
+    screen.press("Enter")
+    expect(screen.page.locator(".sentence.error")).to_contain_text("128 can be looked into at once")
+    screen.wrong.clear()  # the browser writes every refusal to its console
