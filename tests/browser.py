@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Request, Response
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 STAGES = ["tokens", "attention", "heads", "mlp", "residual", "output", "training", "lessons"]
-SLOW = 60_000  # milliseconds: the machine may be busy
+SLOW = 30_000  # milliseconds: the machine may be busy
 
 
 def number(text: str) -> float:

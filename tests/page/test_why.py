@@ -1,5 +1,8 @@
 """Any number is taken apart down to the weights, and every digit on the way is the one that torch computed."""
 
+import json
+from urllib.parse import parse_qsl
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -11,7 +14,7 @@ DOWN = {  # model, text, where to begin, and which operand to follow at each lev
     "decoder": ("toy-gpt", GPT, "decoder.1.attention.weights", [2, 3, 1],
                 ["attention.masked", "attention.scores", "attention.dots", "attention.Q", "attention.W_q.weight"]),
     "encoder": ("toy-bert", BERT, "encoder.2.attention.weights", [1, 3, 2],
-                ["attention.scores", "attention.dots", "attention.K", "encoder.1.out", "encoder.1.norm_2.weight"]),
+                ["attention.scores", "attention.dots", "attention.K", "encoder.1.out", "norm_2.out", "norm_2.weight"]),
     "both": ("toy-translate", TRANSLATE, "decoder.1.cross.M", [2, 5],
              ["cross.Z", "cross.V", "final_norm.out", "final_norm.normalised", "encoder.1.out", "mlp.out", "mlp.down.weight"]),
 }  # fmt: skip
@@ -52,24 +55,20 @@ def test_down_to_a_weight_and_back_up(screen: Screen, kind: str) -> None:
 
 def test_a_click_on_a_cell_asks_for_that_cell(screen: Screen) -> None:
     page = screen.visit(model="toy-gpt", text=GPT, site="decoder.2.attention", head=3)
-    view = page.locator(".matrix-view").last if False else page.get_by_role("application", name="weights, head 3")
-    box = view.bounding_box()
+    view = page.get_by_role("application", name="weights, head 3")
+    view.scroll_into_view_if_needed()
+    box = view.locator(".matrix-spacer").bounding_box()
     assert box is not None
-    page.mouse.move(box["x"] + box["width"] - 60, box["y"] + box["height"] - 20)
-    page.mouse.down()
-    page.mouse.up()
+    view.click(position={"x": box["width"] - 8, "y": box["height"] - 8})
     node, index = screen.explained()
     assert node == "decoder.2.attention.weights"
-    assert index[:2] == (3, 4)  # the last row
+    assert index == (3, 4, 4)
     trace = regard.load("toy-gpt").trace(GPT)
     assert screen.captured() == pytest.approx(float(trace[node][index]), rel=1e-7)
 
 
 def test_every_number_on_the_stages_is_a_link_to_itself(screen: Screen) -> None:
     """What a link says is what the run has at the place it leads to."""
-    import json
-    from urllib.parse import parse_qsl
-
     trace, seen = regard.load("toy-gpt").trace(GPT), 0
     for stage in ("tokens", "attention", "mlp", "residual", "output"):
         page = screen.visit(model="toy-gpt", text=GPT, stage=stage, token=3, temperature=1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+import serving
 from regard.serve.app import make_app
 from regard.serve.shelf import Shelf
 
@@ -62,3 +63,16 @@ def numbers(client: TestClient) -> Callable[..., np.ndarray]:
         return np.frombuffer(answer.content, "<f4").reshape(shape)
 
     return get
+
+
+@pytest.fixture(scope="session")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return serving.make_chat_model(tmp_path_factory.mktemp("chat"))
+
+
+@pytest.fixture(scope="session")
+def live(chat_model: Path, page: Path) -> Iterator[str]:
+    """The address of a server with a model that continues, one that chats and one that embeds."""
+    models = ["toy-gpt", chat_model, "toy-bert"]
+    with serving.running(serving.server_of(models, page, slots=4, queue=16)) as address:
+        yield address

@@ -18,9 +18,11 @@ from regard.cli import (
     generate,
     inspect,
     lesson,
+    map,
     models,
     pull,
     report,
+    serve,
     tag,
     train,
     translate,
@@ -32,8 +34,8 @@ from regard.cli.page import Verb
 from regard.errors import RegardError
 
 VERBS = (
-    *(chat, generate, translate, classify, tag, fill, embed, train, eval, report),
-    *(view, explain, lesson, worksheet, inspect, convert, verify, models, pull, env),
+    *(chat, generate, translate, classify, tag, fill, embed, map, train, eval, report),
+    *(view, serve, explain, lesson, worksheet, inspect, convert, verify, models, pull, env),
 )
 
 app = typer.Typer(

@@ -57,8 +57,8 @@ def command(
     serve(app, door)
 
 
-def listen(host: str, port: int) -> "socket.socket":
-    """A socket at the port, or at a free one if somebody has it."""
+def listen(host: str, port: int, *, another: bool = True) -> "socket.socket":
+    """A socket at the port; if somebody has it, at `another` that is free, or a refusal."""
     import errno
     import socket
 
@@ -69,6 +69,8 @@ def listen(host: str, port: int) -> "socket.socket":
     try:
         return bound(family, host, port)
     except OSError as problem:
+        if problem.errno == errno.EADDRINUSE and not another:
+            raise RegardError(f"Port {port} is taken; give another --port.") from None
         if problem.errno == errno.EADDRINUSE:
             door = bound(family, host, 0)
             remark(f"Port {port} is taken, so it is port {door.getsockname()[1]}.")

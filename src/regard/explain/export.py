@@ -1,11 +1,12 @@
 """A run in one file: the page, its style, its modules and the run's numbers, to open from disk without a network.
 
-In: a `Trace`. Out: an HTML file, or a frame for a notebook. The page's modules go in as they are, each as a data: URL behind
-its bare name in an import map. The Content-Security-Policy lets those run and forbids every connection. Texts and names of
-the run lie in one block of JSON in which no "<" is left, so nothing in them can become markup.
+In: a `Trace`. Out: an HTML file, or a frame for a notebook. The page's modules go in as they are, each as a data: URL
+behind its bare name in an import map. The Content-Security-Policy lets those run and forbids every connection. Texts and
+names of the run lie in one block of JSON in which no "<" is left, so nothing in them can become markup.
 
-Sizes, measured: toy-gpt on 11 tokens SIZE_GPT MB and toy-translate on 10 SIZE_TRANSLATE MB, with every number and weight exact;
-a GPT-2 of 124 million parameters on 64 tokens SIZE_GPT2 MB, rounded to 8 significant bits and without its weights.
+Sizes, measured: toy-gpt on 16 tokens 3.6 MB and toy-translate on 10 + 10 tokens 3.2 MB, with every number and weight
+exact; a GPT-2 of 124 million parameters on 64 tokens 9.6 MB, rounded and without its weights (`contents` says how). Of this
+the page is 0.4 MB.
 """
 
 import base64
@@ -45,29 +46,31 @@ def write_html(trace: Trace, path: Path, *, name: str | None = None, text: str |
 def frame(trace: Trace) -> str:
     """The same inside a frame of its own, for notebooks: its scripts see nothing of the notebook, nor it of them."""
     try:
-        whole = page(trace)
+        whole = page(trace, patient=False)
     except TaskError as error:
         return sentence(str(error))
     if len(whole) > MOST_FRAME:
         return sentence(
-            f"This run takes {len(whole) / 1e6:.0f} MB, too much for a notebook: trace.html('run.html') writes it to a file."
+            f"This run takes {len(whole) / 1e6:.0f} MB, too much for a notebook; trace.html(path) writes it to a file."
         )
     style = f"width: 100%; height: {HEIGHT}px; border: 1px solid #dcd8cd; border-radius: 6px"
     title = html.escape(f"A run of {trace.net.spec.family} on {len(trace.tokens)} tokens", quote=True)
-    return f'<iframe sandbox="allow-scripts" title="{title}" style="{style}" srcdoc="{html.escape(whole, quote=True)}"></iframe>'
+    attributes = f'sandbox="allow-scripts" title="{title}" style="{style}"'
+    return f'<iframe {attributes} srcdoc="{html.escape(whole, quote=True)}"></iframe>'
 
 
 def sentence(words: str) -> str:
     return f"<p>{html.escape(words)}</p>"
 
 
-def page(trace: Trace, *, name: str | None = None, text: str | None = None) -> str:
+def page(trace: Trace, *, name: str | None = None, text: str | None = None, patient: bool = True) -> str:
+    """The whole file. patient: with what takes long to compute (see `contents`)."""
     whole = (PAGE / "index.html").read_text(encoding="utf-8")
     styles = {file: (PAGE / file).read_text(encoding="utf-8") for file in STYLE.findall(whole)}
     maps = json.dumps({"imports": modules()})
     start = 'import "regard/main.js";'
     policy = POLICY.format(scripts=f"{hashed(maps)} {hashed(start)}", styles=" ".join(map(hashed, styles.values())))
-    data = in_markup(contents(trace, name or trace.net.spec.family, text or text_of(trace)))
+    data = in_markup(contents(trace, name or trace.net.spec.family, text or text_of(trace), patient=patient))
     scripts = (
         f'<script type="importmap">{maps}</script>\n'
         f'    <script type="application/json" id="regard-data">{data}</script>\n'

@@ -29,7 +29,7 @@ INK, FAINT, LINE = "#1d2129", "#62666e", "#dcd8cd"
 DIVERGING = LinearSegmentedColormap.from_list("regard", ["#174a86", "#7fabd8", "#f4f2ec", "#eda867", "#a94e06"])
 SEQUENTIAL = LinearSegmentedColormap.from_list("regard-weights", ["#f4f2ec", "#b7bac3", "#646a79", "#1b2130"])
 WEIGHTS = "#8f6a00"  # the page's colour for A
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none",  # words stay words
     "svg.hashsalt": "regard",
     "font.size": 8,
@@ -60,7 +60,7 @@ def write_picture(trace: Trace, panel: str, path: Path, kind: str, **which: Any)
     canvas = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg}.get(kind)
     if canvas is None:
         raise TaskError(f"A picture is svg or png, not {quoted(kind)}.")
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+    with matplotlib.rc_context(rc=STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # an SVG's reader may have the letter
         figure = draw(trace, **which)
         canvas(figure)
@@ -252,8 +252,8 @@ def early(trace: Trace, token: int = -1) -> Figure:
                 color=colour,
             )
     ticks(ax, [row.node for row in rows], [])
-    row = answer_row(trace, token)
-    after = f" after {labels(trace, trace.graph['logits'].axes[0])[row[0]]}" if row else ""
+    at = answer_row(trace, token)
+    after = f" after {labels(trace, trace.graph['logits'].axes[0])[at[0]]}" if at else ""
     ax.set_title(f"logit lens{after}", loc="left", parse_math=False)
     return figure
 

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 Watcher = Callable[[str, Tensor], Tensor]
 
@@ -25,7 +26,7 @@ _place: ContextVar[str] = ContextVar("place", default="")
 
 
 def see(name: str, x: Tensor) -> Tensor:
-    watcher = _watch.get()
+    watcher = None if is_compiling() else _watch.get()  # what is compiled is not watched: see Part
     if watcher is None:
         return x
     place = _place.get()
@@ -34,7 +35,7 @@ def see(name: str, x: Tensor) -> Tensor:
 
 def watched() -> bool:
     """Whether somebody is looking: then the readable definition runs, otherwise its fused equal."""
-    return _watch.get() is not None
+    return not is_compiling() and _watch.get() is not None
 
 
 @contextmanager
@@ -52,7 +53,7 @@ class Part(nn.Module):
     place = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        watcher = _watch.get()
+        watcher = None if is_compiling() else _watch.get()
         if watcher is None:
             return super().__call__(*args, **kwargs)
         known = getattr(watcher, "known", None)
@@ -60,7 +61,7 @@ class Part(nn.Module):
             return answer
         token = _place.set(self.place)
         try:
-            return super().__call__(*args, **kwargs)
+            return self._call_impl(*args, **kwargs)  # also where `compile` has put something else in its stead
         finally:
             _place.reset(token)
 

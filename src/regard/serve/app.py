@@ -24,6 +24,7 @@ from regard.serve.guard import MOST_BODY, Guard
 from regard.serve.shelf import Shelf
 
 NOT_JSON = "What was sent is not JSON."
+UNREADABLE = "There was an error parsing the body"  # FastAPI's words for the same
 WORKERS = 8  # threads that compute; the event loop never does
 
 
@@ -39,7 +40,8 @@ def make_app(
     **more: Any,
 ) -> FastAPI:
     """`host`: where the server listens, whose name it then answers to besides those of loopback. `key`: what a request
-    must know. `routers`: further routes, the only ones that FastAPI describes if `openapi_url` is among its `more` settings."""
+    must know. `routers`: further routes, which alone are described if `openapi_url` is among FastAPI's `more` settings.
+    """
 
     settings = {"docs_url": None, "redoc_url": None, "openapi_url": None, "lifespan": few_threads}
     app = FastAPI(title="regard", **(settings | more))
@@ -69,7 +71,7 @@ async def on_refusal(request: Request, problem: Exception) -> Response:
 async def on_http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     words = {
-        400: NOT_JSON,
+        400: NOT_JSON if problem.detail == UNREADABLE else problem.detail,
         404: f"There is nothing at {quoted(request.url.path)}.",
         405: f"{request.method} is not a way to ask for this.",
     }

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from regard.api import Model
 from regard.engine.lanes import bytes_per_token, new_lanes
 from regard.engine.sample import RowState
-from regard.engine.schedule import Closed, Full, Scheduler, Tell, Ticket
+from regard.engine.schedule import Full, Scheduler, Tell, Ticket
 from regard.errors import ConfigError, NotFound, TaskError, quoted
 from regard.model.transformer import DecoderOnly
 from regard.serve.shelf import Shelf
@@ -78,13 +78,11 @@ class Engines:
             return found
 
     def submit(self, engine: Engine, rows: Sequence[RowState], tell: Tell, alternatives: int) -> Ticket:
+        """Raises `Closed` if the model had to go a moment ago: the next `engine` brings it back."""
         most = engine.scheduler.lanes.slots + self.queue
         if len(rows) > most:
             raise TaskError(f"The request asks for {len(rows)} answers; this server holds {most} at once.")
-        try:
-            return engine.scheduler.submit(rows, tell, alternatives=alternatives)
-        except Closed:  # its model had to go in this very moment; it comes back
-            return self.engine(engine.name).scheduler.submit(rows, tell, alternatives=alternatives)
+        return engine.scheduler.submit(rows, tell, alternatives=alternatives)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -113,8 +111,8 @@ class Engines:
         fitting = self.shelf.most_bytes // 4 // size
         if not fitting:
             raise ConfigError(
-                f"A text of {room:,} tokens takes {size / 1e9:.1f} GB with {model.name}, which is more than a quarter of the "
-                f"server's {self.shelf.most_bytes / 1e9:.1f} GB; its owner can give a smaller --context or more --memory."
+                f"A text of {room:,} tokens takes {size / 1e9:.1f} GB with {model.name}, over a quarter of the server's "
+                f"{self.shelf.most_bytes / 1e9:.1f} GB; its owner can give a smaller --context or more --memory."
             )
         slots = min(self.slots, fitting)
         if slots < self.slots:

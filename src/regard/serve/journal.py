@@ -63,9 +63,10 @@ class Lines(logging.Formatter):
 
 
 def log_as_lines(stream: TextIO) -> None:
-    """Everything that this package says from now on is a line of JSON on the stream."""
+    """Everything that this package and its server say from now on is a line of JSON on the stream."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(Lines())
-    ours = logging.getLogger("regard")
-    ours.handlers, ours.propagate = [handler], False
-    ours.setLevel(logging.INFO)
+    for name, level in (("regard", logging.INFO), ("uvicorn", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)

@@ -89,4 +89,5 @@ def line(name: str, labels: Mapping[str, str], value: float) -> str:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
     inside = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
-    return f"{name}{{{inside}}} {value:g}\n" if inside else f"{name} {value:g}\n"
+    exact = repr(float(value)).removesuffix(".0")
+    return f"{name}{{{inside}}} {exact}\n" if inside else f"{name} {exact}\n"

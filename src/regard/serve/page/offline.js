@@ -13,6 +13,7 @@ import { changeOf, changesOf, createRun, graphOf, headOff } from "regard/offline
 import { why } from "regard/offline/why.js";
 
 const ONE_TEXT = "This file holds one run and cannot make another; “regard view” opens the page on any text.";
+const ONE_HEAD = "This file keeps runs with one head off at a time; remove one of the edits.";
 
 export function offline(element) {
   const file = JSON.parse(element.textContent);
@@ -24,6 +25,7 @@ export function offline(element) {
   notice(file);
 
   function honours(place, what) {
+    if (file.edited.length) return false; // what follows from two edits takes the model
     if (file.keeps.weights) return changeOf(graph, place, what).length > 0;
     const off = headOff({ [place]: what });
     return Boolean(off && file.without?.ids?.[off.site]) && changeOf(graph, place, what).length > 0;
@@ -34,10 +36,9 @@ export function offline(element) {
     if (!Object.keys(edits).length) return file.trace;
     if (!runs.has(id)) {
       const refused = Object.entries(edits).find(([place, what]) => !honours(place, what));
-      const changes = refused ? null : changesOf(graph, edits);
-      if (!changes) throw new Refused(`This file cannot honour the edit of ${refused?.[0] ?? Object.keys(edits)[0]}: it takes the model itself, in “regard view”.`, 400);
-      if (!file.keeps.weights && Object.keys(edits).length > 1) throw new Refused("This file keeps runs with one head off at a time; remove one of the edits.", 400);
-      runs.set(id, createRun(file, graph, { id, edits, base: plain, changes }));
+      if (refused) throw new Refused(`This file cannot honour the edit of ${refused[0]}: it takes “regard view”.`, 400);
+      if (!file.keeps.weights && Object.keys(edits).length > 1) throw new Refused(ONE_HEAD, 400);
+      runs.set(id, createRun(file, graph, { id, edits, base: plain, changes: changesOf(graph, edits) }));
     }
     return { ...file.trace, trace: id, edits };
   }
@@ -101,10 +102,18 @@ function span(entry, n) {
   return { from: Number(first || 0), to: Math.min(n, Number(last || n)), whole: true };
 }
 
-/** What kind of file this is, said once where it is read. */
-function notice(file) {
-  const { all, bits, weights } = file.keeps;
-  const kept = weights && all ? "every number and every weight of one run, exactly" : weights ? "one run and every weight of its model" : `one run without its model's weights${bits < 24 ? `, its numbers rounded to ${bits} significant bits` : ""}`;
-  const words = `Saved with regard: ${kept}. Heads can be switched off; another text takes regard itself.`;
-  document.body.dataset.saved = words;
+/** What kind of file this is, said once, in the footer. */
+function notice({ keeps, trace, edited, answers }) {
+  document.body.dataset.saved = [
+    `Saved with regard: ${extent(keeps)}.`,
+    answers ? `Each position keeps the ${answers.ids.shape.at(-1)} likeliest of ${answers.vocabulary} tokens by name.` : "",
+    edited.length
+      ? `It was run with edits: ${Object.keys(trace.edits).join(", ")}.`
+      : "Heads can be switched off here; another text takes regard itself.",
+  ].filter(Boolean).join(" ");
+}
+
+function extent({ all, bits, weights }) {
+  if (weights) return all ? "every number and every weight of one run, exactly" : "one run and every weight of its model";
+  return `one run without its model's weights${bits < 24 ? `, its numbers rounded to ${bits} significant bits` : ""}`;
 }

@@ -35,13 +35,25 @@ export const DEFAULTS = Object.freeze({
   page: 0, // which of its steps
 });
 
+const COUNTS = new Set(["fresh", "seed", "top_k", "head", "token", "key", "step", "page"]);
+const isIndex = (value) => Array.isArray(value) && value.every(Number.isInteger);
+const SHAPES = {
+  index: isIndex,
+  trail: (value) => Array.isArray(value) && value.every((one) => typeof one?.[0] === "string" && isIndex(one[1])),
+  edits: (value) => typeof value === "object" && value !== null && !Array.isArray(value),
+};
+
+/** A value out of the address. Anybody may have written it: what it cannot be, it is not. */
 function decode(key, text) {
   const like = DEFAULTS[key];
-  if (typeof like === "number") return Number.isFinite(Number(text)) ? Number(text) : like;
   if (typeof like === "string") return text;
+  if (typeof like === "number") {
+    const value = Number(text);
+    return Number.isFinite(value) ? Math.max(0, COUNTS.has(key) ? Math.trunc(value) : value) : like;
+  }
   try {
     const value = JSON.parse(text);
-    return Array.isArray(value) === Array.isArray(like) && typeof value === "object" && value ? value : like;
+    return SHAPES[key](value) ? value : like;
   } catch {
     return like;
   }

@@ -18,14 +18,17 @@ export const OPERATIONS = {
   copy: (node, [x]) => x.values.slice(),
   linear({ shape, facts }, [X, W, b]) {
     const [d, columns] = W.shape;
-    const rows = facts.row !== undefined && X.shape.length > 1 ? [facts.row < 0 ? X.shape[0] + facts.row : facts.row] : [...Array(X.values.length / d).keys()];
+    const one = facts.row !== undefined && X.shape.length > 1; // only one token's is computed
+    const rows = one ? [(facts.row + X.shape[0]) % X.shape[0]] : [...Array(X.values.length / d).keys()];
     const flat = product(X.values, rows, W, b);
     return facts.split ? headed(flat, shape, columns, facts.split) : flat;
   },
   concat({ shape: [N] }, [Z, W, b]) {
     const [h, , d_k] = Z.shape;
     const side = new Float32Array(N * h * d_k); // heads side by side
-    for (let head = 0; head < h; head++) for (let i = 0; i < N; i++) side.set(Z.values.subarray((head * N + i) * d_k, (head * N + i + 1) * d_k), (i * h + head) * d_k);
+    for (let head = 0; head < h; head++) {
+      for (let i = 0; i < N; i++) side.set(block(Z.values, head * N + i, d_k), (i * h + head) * d_k);
+    }
     return product(side, [...Array(N).keys()], W, b);
   },
   rotate({ shape, facts: { module } }, [X]) {
@@ -38,10 +41,12 @@ export const OPERATIONS = {
   dot({ shape }, [Q, K]) {
     const [d, T] = [Q.shape[2], K.shape[1]];
     const group = Q.shape[0] / K.shape[0];
-    return each(shape, ([h, i, j]) => inner(Q.values, (h * Q.shape[1] + i) * d, K.values, (Math.floor(h / group) * T + j) * d, d));
+    const [query, key] = [(h, i) => (h * Q.shape[1] + i) * d, (h, j) => (Math.floor(h / group) * T + j) * d];
+    return each(shape, ([h, i, j]) => inner(Q.values, query(h, i), K.values, key(h, j), d));
   },
   scale: ({ shape, facts }, [x]) => each(shape, (_, k) => x.values[k] * facts.scale),
-  mask: ({ shape, facts: { window } }, [x]) => each(shape, ([, i, j], k) => (visible(i, j, window) ? x.values[k] : -Infinity)),
+  mask: ({ shape, facts: { window } }, [x]) =>
+    each(shape, ([, i, j], k) => (visible(i, j, window) ? x.values[k] : -Infinity)),
   softmax({ shape }, [x]) {
     const width = shape.at(-1);
     const out = new Float32Array(x.values.length);
@@ -62,8 +67,10 @@ export const OPERATIONS = {
   mean: ({ shape }, [x]) => each(shape, ([i]) => average(rowsOf(x, i), (v) => v)),
   mean_square: ({ shape }, [x]) => each(shape, ([i]) => average(rowsOf(x, i), (v) => v * v)),
   variance: ({ shape }, [x, mean]) => each(shape, ([i]) => average(rowsOf(x, i), (v) => (v - mean.values[i]) ** 2)),
-  normalise: ({ shape, facts }, [x, spread, mean]) => each(shape, ([i], k) => (x.values[k] - (mean ? mean.values[i] : 0)) / Math.sqrt(spread.values[i] + facts.eps)),
-  affine: ({ shape }, [x, gamma, beta]) => each(shape, ([, c], k) => x.values[k] * gamma.values[c] + (beta ? beta.values[c] : 0)),
+  normalise: ({ shape, facts }, [x, spread, mean]) =>
+    each(shape, ([i], k) => (x.values[k] - (mean ? mean.values[i] : 0)) / Math.sqrt(spread.values[i] + facts.eps)),
+  affine: ({ shape }, [x, gamma, beta]) =>
+    each(shape, ([, c], k) => x.values[k] * gamma.values[c] + (beta ? beta.values[c] : 0)),
   activation: ({ shape, facts }, [x]) => each(shape, (_, k) => bend(facts.function, x.values[k])),
   gate: ({ shape }, [a, b]) => each(shape, (_, k) => a.values[k] * b.values[k]),
 }; // prettier-ignore
@@ -104,9 +111,13 @@ function product(X, rows, { shape: [d, columns], values: W }, b) {
 /** (N, h·d_k) → (h, N, d_k). */
 function headed(flat, [h, N, d_k], columns) {
   const out = new Float32Array(flat.length);
-  for (let i = 0; i < N; i++) for (let head = 0; head < h; head++) out.set(flat.subarray(i * columns + head * d_k, i * columns + (head + 1) * d_k), (head * N + i) * d_k);
+  for (let i = 0; i < N; i++) {
+    for (let head = 0; head < h; head++) out.set(block(flat, (i * columns) / d_k + head, d_k), (head * N + i) * d_k);
+  }
   return out;
 }
+
+const block = (values, k, size) => values.subarray(k * size, (k + 1) * size);
 
 const rowsOf = ({ shape, values }, i) => values.subarray(i * shape[1], (i + 1) * shape[1]);
 
@@ -132,7 +143,8 @@ export function sine({ d, halves, stretch, offset }, i, c) {
   const half = Math.floor(d / 2);
   const steps = stretch ? Math.max(half - 1, 1) : d / 2;
   const first = Math.floor((d + 1) / 2);
-  const [k, name] = halves ? [c >= first ? c % first : c, c >= first ? "cos" : "sin"] : [Math.floor(c / 2), c % 2 ? "cos" : "sin"];
+  const cosine = halves ? c >= first : c % 2 === 1;
+  const [k, name] = [halves ? c % first : Math.floor(c / 2), cosine ? "cos" : "sin"];
   const exponent = k / steps;
   const angle = (i + offset) / 10000 ** exponent;
   return { name, exponent, angle, position: i + offset, value: Math[name](angle) };

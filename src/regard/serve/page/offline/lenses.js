@@ -13,6 +13,10 @@ export async function lens(file, run, name, asked = {}) {
   return LENSES[name](file, run, asked);
 }
 
+const NO_EFFECTS = "This file does not keep what each head does to the answer.";
+const NOT_SPOKEN_FOR =
+  "This file keeps who spoke for the likeliest answers, of a large model at the last token; this one is not among them.";
+
 const plainOnly = (run, words) => {
   if (run.base) throw new Refused(`${words} is kept for the run as it was; choose A to see it.`, 404);
 };
@@ -24,7 +28,13 @@ const LENSES = {
       const A = await run.numbers(`${site}.weights`);
       const itself = kind !== "cross";
       const asks = queries === "source" ? ids : (target_ids ?? []);
-      return [site, { entropy: perHead(A, entropy), first: perHead(A, (a) => first(a, itself ? 1 : 0)), previous: itself ? perHead(A, previous) : null, induction: itself ? perHead(A, (a) => induction(a, asks)) : null }];
+      const scores = {
+        entropy: perHead(A, entropy),
+        first: perHead(A, (a) => first(a, itself ? 1 : 0)),
+        previous: itself ? perHead(A, previous) : null,
+        induction: itself ? perHead(A, (a) => induction(a, asks)) : null,
+      };
+      return [site, scores];
     });
     return { sites: Object.fromEntries(await Promise.all(scored)) };
   },
@@ -37,7 +47,8 @@ const LENSES = {
     const most = a.shape.at(-1);
     const tokens = a.shape.length === 3 ? a.shape[1] : 1;
     const row = a.shape.length === 3 ? (token + tokens) % tokens : 0;
-    const top = (n) => Array.from({ length: most }, (_, k) => (n * tokens + row) * most + k).map((k) => [file.pieces[a.values[k]] ?? `#${a.values[k]}`, a.values[k], p.values[k]]);
+    const guess = (k) => [file.pieces[a.values[k]] ?? `#${a.values[k]}`, a.values[k], p.values[k]];
+    const top = (n) => upTo(most).map((k) => guess((n * tokens + row) * most + k));
     return { rows: nodes.map((node, n) => ({ node, top: top(n) })) };
   },
 
@@ -54,7 +65,7 @@ const LENSES = {
     const A = await run.numbers(`${site}.weights`);
     const [, N, T] = A.shape;
     const reach = await reachOf(file, run, site, head, A.shape[0]);
-    const weights = Array.from({ length: N }, (_, i) => [...A.values.subarray((head * N + i) * T, (head * N + i + 1) * T)]);
+    const weights = upTo(N).map((i) => [...A.values.subarray((head * N + i) * T, (head * N + i + 1) * T)]);
     const norms = weights.map((row) => row.map((a, j) => Math.abs(a) * reach[j]));
     const apart = weights.map((row, i) => {
       const sum = norms[i].reduce((a, b) => a + b, 0) || Number.MIN_VALUE;
@@ -70,7 +81,7 @@ const LENSES = {
     const length = (file.trace.target_tokens ?? file.trace.tokens).length;
     const row = file.trace.head === "classify" ? 0 : (token + length) % length;
     const found = rows[`${row},${id}`];
-    if (!found) throw new Refused("This file keeps who spoke for the likeliest answers, of a large model at the last token; this answer is not among them.", 404);
+    if (!found) throw new Refused(NOT_SPOKEN_FOR, 404);
     const [values, bias, total] = found;
     return { id, parts: parts.map(([label, node], k) => ({ label, node, value: values[k] })), bias, total };
   },
@@ -81,7 +92,7 @@ const LENSES = {
     const length = (file.trace.target_tokens ?? file.trace.tokens).length;
     const row = file.trace.head === "classify" ? 0 : (token + length) % length;
     const at = rows.indexOf(row);
-    if (at < 0) throw new Refused(`This file keeps the effect of each head on the answer after token ${rows.at(-1) ?? length - 1}.`, 404);
+    if (at < 0) throw new Refused(rows.length ? `This file keeps each head's effect after token ${rows[0]}.` : NO_EFFECTS, 404);
     const unpacked = Object.entries(effect).map(async ([site, x]) => {
       const { shape, values } = await unpack(x);
       return [site, Array.from({ length: shape[0] }, (_, h) => values[h * shape[1] + at])];
@@ -103,7 +114,10 @@ async function reachOf(file, run, site, head, heads) {
   const from = Math.floor((head * groups) / heads) * T;
   return Array.from({ length: T }, (_, j) => {
     const out = new Float64Array(d);
-    for (let c = 0; c < d_k; c++) for (let f = 0; f < d; f++) out[f] += V.values[(from + j) * d_k + c] * W.values[(head * d_k + c) * d + f];
+    for (let c = 0; c < d_k; c++) {
+      const v = V.values[(from + j) * d_k + c];
+      for (let f = 0; f < d; f++) out[f] += v * W.values[(head * d_k + c) * d + f];
+    }
     return Math.sqrt(inner(out, 0, out, 0, d));
   });
 }
@@ -119,7 +133,8 @@ function perHead({ shape: [h, N, T], values }, of) {
 const mean = (list) => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);
 const upTo = (n, from = 0) => Array.from({ length: Math.max(0, n - from) }, (_, i) => i + from);
 
-const entropy = ({ N, T, at }) => mean(upTo(N).map((i) => -upTo(T).reduce((sum, j) => sum + (at(i, j) ? at(i, j) * Math.log2(at(i, j)) : 0), 0)));
+const bits = (p) => (p ? -p * Math.log2(p) : 0);
+const entropy = ({ N, T, at }) => mean(upTo(N).map((i) => upTo(T).reduce((sum, j) => sum + bits(at(i, j)), 0)));
 const previous = ({ N, at }) => mean(upTo(N, 1).map((i) => at(i, i - 1)));
 const first = ({ N, at }, skip) => mean(upTo(N, skip).map((i) => at(i, 0)));
 

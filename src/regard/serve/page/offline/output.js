@@ -30,37 +30,51 @@ export function createAnswers(file) {
 
   async function likeliest(row) {
     const { ids, logits, others, vocabulary } = file.answers;
-    const [a, b, c] = await Promise.all([once("ids", () => unpack(ids)), once("logits", () => unpack(logits)), once("others", () => unpack(others.logits))]);
-    const names = rowOf(a, row);
+    const parts = Object.entries({ ids, logits, others: others.logits });
+    const [a, b, c] = await Promise.all(parts.map(([what, packed]) => once(what, () => unpack(packed))));
     const groups = rowOf(c, row);
-    return { known: byRank([...rowOf(b, row)].map((logit, k) => ({ id: names[k], logit }))), others: others.counts.map((count, g) => ({ count, logit: groups[g] })), vocabulary };
+    const counted = others.counts.map((count, g) => ({ count, logit: groups[g] }));
+    return { known: named(rowOf(a, row), rowOf(b, row)), others: counted, vocabulary };
   }
 
   async function without({ edits }, row) {
     const off = headOff(edits);
     const at = file.without?.rows.indexOf(row) ?? -1;
     if (!off || !file.without?.ids?.[off.site]) throw new Refused("This file has no answer of this edited run.", 404);
-    if (at < 0) throw new Refused(`Of the run without this head the file keeps the answer after the last token; go to position ${file.without.rows[0]}.`, 404);
-    const [a, b, c] = await Promise.all(["ids", "logits", "sums"].map((what) => once(`${what} ${off.site}`, () => unpack(file.without[what][off.site]))));
-    const names = rowOf(a, off.head, at);
-    const known = byRank([...rowOf(b, off.head, at)].map((logit, k) => ({ id: names[k], logit })));
+    if (at < 0) throw new Refused(`Of the run without this head the file keeps the answer after token ${file.without.rows[0]}, the last.`, 404);
+    const part = (what) => once(`${what} ${off.site}`, () => unpack(file.without[what][off.site]));
+    const [a, b, c] = await Promise.all(["ids", "logits", "sums"].map(part));
+    const known = named(rowOf(a, off.head, at), rowOf(b, off.head, at));
     const count = file.answers.vocabulary - known.length;
     const left = Math.exp(rowOf(c, off.head)[at]) - known.reduce((sum, { logit }) => sum + Math.exp(logit), 0);
-    return { known, others: [{ count, logit: Math.log(Math.max(left, 1e-30) / count) }], vocabulary: file.answers.vocabulary };
+    const others = [{ count, logit: Math.log(Math.max(left, 1e-30) / count) }];
+    return { known, others, vocabulary: file.answers.vocabulary };
   }
 
   return { at: (run, row) => (!file.answers ? whole(run, row) : run.base ? without(run, row) : likeliest(row)) };
 }
 
+const named = (ids, logits) => byRank([...logits].map((logit, k) => ({ id: ids[k], logit })));
 const byRank = (rows) => rows.sort((a, b) => b.logit - a.logit || a.id - b.id);
 
-export async function output(file, run, answers, { position, temperature = 1, top_k = 0, top_p = 1, min_p = 0, seed } = {}) {
-  const { head, labels, tokens, target_tokens } = file.trace;
-  if (!file.trace.nodes.some(({ name }) => name === "logits")) throw new Refused("This model has no head: its output is the states themselves, the last block's out.", 400);
+/** What the softmax divides by: Σ e^{(logit - highest)/T} over the whole vocabulary. */
+export function divisor({ known, others }, T = 1) {
+  const power = (logit) => Math.exp((logit - known[0].logit) / T);
+  const groups = others.reduce((sum, { count, logit }) => sum + count * power(logit), 0);
+  return known.reduce((sum, { logit }) => sum + power(logit), 0) + groups;
+}
+
+const HEADLESS = "This model has no head: its output is the states themselves, the last block's out.";
+
+export async function output(file, run, answers, asked = {}) {
+  const { position, temperature = 1, top_k = 0, top_p = 1, min_p = 0, seed } = asked;
+  const { head, labels, tokens, target_tokens, nodes } = file.trace;
+  if (!nodes.some(({ name }) => name === "logits")) throw new Refused(HEADLESS, 400);
   if (head === "classify") return classes("class", await answers.at(run, 0), labels);
   const length = (target_tokens ?? tokens).length;
   const place = position ?? (head === "mlm" ? masked(file.trace) : length - 1);
-  if (!(place >= 0 && place < length)) throw new Refused(`position is ${place}, but the run has ${length} of them, counted from 0.`, 400);
+  const outside = !(place >= 0 && place < length);
+  if (outside) throw new Refused(`position is ${place}, but the run has ${length} of them, counted from 0.`, 400);
   const found = await answers.at(run, place);
   if (head === "tag") return { ...classes("tags", found, labels), position: place };
   const settings = { temperature, top_k, top_p, min_p };
@@ -87,7 +101,9 @@ function cut({ known, others }, { temperature, top_k, top_p, min_p }) {
   const highest = known[0].logit;
   const weigh = (logit) => BigInt(Math.floor(Math.exp((logit - highest) / temperature) * Number(ONE)));
   const last = top_k ? known[Math.min(top_k, known.length) - 1].logit : -Infinity;
-  const all = [...known.map(({ logit }) => ({ count: 1, logit })), ...(top_k ? [] : others)].map(({ count, logit }) => ({ count, weight: logit >= last ? weigh(logit) : 0n }));
+  const weighed = ({ count, logit }) => ({ count, weight: weigh(logit) });
+  const named = known.map(({ logit }) => (logit >= last ? weighed({ count: 1, logit }) : { count: 1, weight: 0n }));
+  const all = [...named, ...(top_k ? first(others, top_k - known.length) : others).map(weighed)];
   const W = all.reduce((sum, { count, weight }) => sum + BigInt(count) * weight, 0n);
   const bound = top_p < 1 ? BigInt(Math.ceil(top_p * Number(W))) : W;
   const least = min_p * Number(ONE);
@@ -99,18 +115,34 @@ function cut({ known, others }, { temperature, top_k, top_p, min_p }) {
   });
   const left = kept.filter(({ weight }) => weight > 0n);
   const total = left.reduce((sum, { count, weight }) => sum + BigInt(count) * weight, 0n);
-  return { weights: kept.slice(0, known.length).map(({ weight }) => weight), total, kept: left.reduce((sum, { count }) => sum + count, 0) };
+  const count = left.reduce((sum, one) => sum + one.count, 0);
+  return { weights: kept.slice(0, known.length).map(({ weight }) => weight), total, kept: count };
 }
 
-function words(file, { known, others, vocabulary }, { weights, total, kept }, { temperature }, kind) {
+/** As many of the grouped tokens as top-k leaves, likeliest first. */
+function first(groups, most) {
+  let left = most;
+  return groups.flatMap(({ count, logit }) => {
+    const taken = Math.max(0, Math.min(count, left));
+    left -= taken;
+    return taken ? [{ count: taken, logit }] : [];
+  });
+}
+
+function words(file, found, { weights, total, kept }, { temperature }, kind) {
   const T = temperature || 1;
-  const highest = known[0].logit / T;
-  const power = (logit) => Math.exp(logit / T - highest);
-  const sum = known.reduce((all, { logit }) => all + power(logit), 0) + others.reduce((all, { count, logit }) => all + count * power(logit), 0);
-  const rows = known.slice(0, ROWS).map(({ id, logit }, k) => ({
-    piece: file.pieces[id] ?? `#${id}`, id, logit, scaled: logit / T, kept: weights[k] > 0n, probability: power(logit) / sum, final: Number(weights[k]) / Number(total),
-  })); // prettier-ignore
-  return { kind, rows, kept, vocabulary, highest, sum };
+  const highest = found.known[0].logit / T;
+  const sum = divisor(found, T);
+  const rows = found.known.slice(0, ROWS).map(({ id, logit }, k) => ({
+    piece: file.pieces[id] ?? `#${id}`,
+    id,
+    logit,
+    scaled: logit / T,
+    kept: weights[k] > 0n,
+    probability: Math.exp(logit / T - highest) / sum,
+    final: Number(weights[k]) / Number(total),
+  }));
+  return { kind, rows, kept, vocabulary: found.vocabulary, highest, sum };
 }
 
 const MASK = 2n ** 64n - 1n;
@@ -125,16 +157,16 @@ function mix(z) {
 /** 64 random bits that depend on the seed and the step alone. */
 const bits = (seed, step) => mix(mix(mix(BigInt(seed))) + BigInt(step + 1) * 0x9e3779b97f4a7c15n);
 
-function draw(file, place, { known, others }, { weights, total }, { temperature }, seed) {
+function draw(file, place, found, { weights, total }, { temperature }, seed) {
   if (seed === undefined && temperature > 0) return null;
   const step = file.trace.steps.filter(({ position }) => position <= place).length;
   const random = bits(Math.trunc(seed ?? 0), step);
   const goal = (random * total) >> 64n;
   let [at, sum] = [0, 0n];
   if (temperature > 0) while (at < weights.length && (sum += weights[at]) <= goal) at++;
-  if (at >= known.length) return null; // it falls on a token that the file does not know by name
-  const { id, logit } = known[at];
-  const most = known[0].logit;
-  const below = known.reduce((all, one) => all + Math.exp(one.logit - most), 0) + others.reduce((all, { count, logit: l }) => all + count * Math.exp(l - most), 0);
-  return { id, piece: file.pieces[id] ?? `#${id}`, probability: Math.exp(logit - most) / below, u: temperature > 0 ? Number(random) / 2 ** 64 : null, step };
+  if (at >= found.known.length) return null; // it falls on a token that the file does not know by name
+  const { id, logit } = found.known[at];
+  const probability = Math.exp(logit - found.known[0].logit) / divisor(found);
+  const u = temperature > 0 ? Number(random) / 2 ** 64 : null;
+  return { id, piece: file.pieces[id] ?? `#${id}`, probability, u, step };
 }

@@ -9,7 +9,13 @@ import { bend, rowOf, shares, sine as sineOf, turn, visible } from "regard/offli
 import { at, grouped, letter, literal, number, place, quoted, subscript } from "regard/offline/words.js";
 
 const ROOTED = 1e-9;
-const FORMULAS = { gelu: "x · Φ(x)", gelu_tanh: "x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))", relu: "max(0, x)", silu: "x / (1 + e^-x)", tanh: "tanh(x)" };
+const FORMULAS = {
+  gelu: "x · Φ(x)",
+  gelu_tanh: "x/2 · (1 + tanh(√(2/π)(x + 0.044715 x³)))",
+  relu: "max(0, x)",
+  silu: "x / (1 + e^-x)",
+  tanh: "tanh(x)",
+};
 
 /** One number of an operand. */
 export function get({ shape, values }, index) {
@@ -17,8 +23,12 @@ export function get({ shape, values }, index) {
 }
 
 /** A factor that can be asked in turn. `token`: the one whose number it is, if the terms differ in it. */
-const factor = (x, index, token) => ({ node: x.name, index, value: get(x, index), label: place(x.name, index) + (token === undefined ? "" : ` ${quoted(token)}`) });
-const constant = (value, label) => ({ node: "", index: [], value, label });
+export function factor(x, index, token) {
+  const label = place(x.name, index) + (token === undefined ? "" : ` ${quoted(token)}`);
+  return { node: x.name, index, value: get(x, index), label };
+}
+
+export const constant = (value, label) => ({ node: "", index: [], value, label });
 
 /** Indices of the terms, largest first. */
 export const ordered = (values) => [...values.keys()].sort((a, b) => Math.abs(values[b]) - Math.abs(values[a]) || a - b);
@@ -29,13 +39,15 @@ const rounds = (n) => 4 + Math.sqrt(n) / 2;
 const times = (factors) => factors.map(({ value }) => number(value)).join(" × ");
 
 /** A sum of products. make(k) → factors. */
-function sumOf(values, make, symbols, latex, python, note = "") {
+export function sumOf(values, make, symbols, latex, python, note = "") {
   const order = ordered(values);
   const shown = order.slice(0, 3).map((k) => times(make(k)));
   const left = order.slice(3);
   if (left.length) shown.push(`… (${grouped(left.length)} more: ${number(total(left.map((k) => values[k])))})`);
   const sum = total(values);
-  return { recomputed: sum, values, make, rounding: size(values) * rounds(values.length), symbols, numbers: shown.join(" + "), latex: `${latex} = ${number(sum)}`, python, note };
+  const rounding = size(values) * rounds(values.length);
+  const worked = { symbols, numbers: shown.join(" + "), latex: `${latex} = ${number(sum)}`, python, note };
+  return { recomputed: sum, values, make, rounding, ...worked };
 }
 
 /** One term that is the value itself. */
@@ -43,17 +55,20 @@ const single = (value, factors, rest) => ({ recomputed: value, values: [value], 
 
 /** x W + b for one column. parts: [{x, before}]: pieces of x side by side, each an operand and an index but for the last. */
 function product(asked, parts, W, column, b) {
-  const places = parts.flatMap(({ x, before }) => Array.from({ length: x.shape.at(-1) }, (_, k) => ({ x, index: [...before, k] })));
+  const along = ({ x, before }) => Array.from({ length: x.shape.at(-1) }, (_, k) => ({ x, index: [...before, k] }));
+  const places = parts.flatMap(along);
   const values = places.map(({ x, index }, k) => get(x, index) * get(W, [k, column]));
   if (b) values.push(b.values[column]);
-  const make = (k) => (k === places.length ? [factor(b, [column])] : [factor(places[k].x, places[k].index), factor(W, [k, column])]);
+  const pair = (k) => [factor(places[k].x, places[k].index), factor(W, [k, column])];
+  const make = (k) => (k === places.length ? [factor(b, [column])] : pair(k));
   const [{ x, before }] = parts;
   const many = parts.length > 1;
   const left = many ? `(${parts.map((part) => letter(part.x.name)).join(" ⊕ ")})` : letter(x.name);
   const head = before.join(", ");
   let symbols = `Σ_k ${left}[${head ? `${head}, ` : ""}k] · ${letter(W.name)}[k, ${column}]`;
   let latex = `${asked.left} = \\sum_k ${subscript(x.name, [...before, "k"])} ${subscript(W.name, ["k", column])}`;
-  const joined = parts.map((part) => (part.before.length ? at(part.x.name, part.before) : `trace["${part.x.name}"].double()`)).join(", ");
+  const written = (part) => (part.before.length ? at(part.x.name, part.before) : `trace["${part.x.name}"].double()`);
+  const joined = parts.map(written).join(", ");
   let python = `(${many ? `torch.cat([${joined}])` : joined} @ ${at(W.name, [":", column])}`;
   if (b) {
     symbols += ` + ${letter(b.name)}[${column}]`;
@@ -76,10 +91,12 @@ export const RULES = {
   concat(asked, node, [Z, W, b]) {
     const [i, column] = asked.index;
     const heads = Z.shape[0];
-    const found = product(asked, Array.from({ length: heads }, (_, head) => ({ x: Z, before: [head, i] })), W, column, b);
+    const sideBySide = Array.from({ length: heads }, (_, head) => ({ x: Z, before: [head, i] }));
+    const found = product(asked, sideBySide, W, column, b);
     const sides = heads > 1 ? `(${Array(heads).fill("Z").join(" ⊕ ")})` : "Z";
     const symbols = heads > 1 ? found.symbols.replace(`${sides}[0, ${i}, k]`, `Z[all heads, ${i}][k]`) : found.symbols;
-    const python = `(trace["${Z.name}"][:, ${i}].flatten().double() @ ${at(W.name, [":", column])}${b ? ` + ${at(b.name, [column])})` : ")"}`;
+    const bias = b ? ` + ${at(b.name, [column])}` : "";
+    const python = `(trace["${Z.name}"][:, ${i}].flatten().double() @ ${at(W.name, [":", column])}${bias})`;
     return { ...found, symbols, python, note: "" };
   },
 
@@ -118,7 +135,9 @@ export const RULES = {
     const below = total(Float64Array.from(row, (s) => Math.exp(s - most)));
     const values = shares(row);
     const label = before.length === 2 ? (k) => asked.tokens(x.name, 2)[k] : () => undefined;
-    return softmaxed(asked, x.name, before, { s: row[j], most, below, count: width, value: values[j] }, { values, make: (k) => [factor(x, [...before, k], label(k))] });
+    const make = (k) => [factor(x, [...before, k], label(k))];
+    const fraction = { s: row[j], most, below, count: width, value: values[j] };
+    return softmaxed(asked, x.name, before, fraction, { values, make });
   },
 
   scale(asked, { facts }, [x]) {
@@ -126,7 +145,9 @@ export const RULES = {
     const value = get(x, index);
     const rooted = Math.abs(facts.scale - facts.d_k ** -0.5) <= ROOTED * facts.scale;
     const shown = rooted ? `1/√${facts.d_k}` : number(facts.scale);
-    const right = rooted ? `\\frac{${number(value)}}{\\sqrt{${facts.d_k}}}` : `${number(facts.scale)} \\cdot ${number(value)}`;
+    const right = rooted
+      ? `\\frac{${number(value)}}{\\sqrt{${facts.d_k}}}`
+      : `${number(facts.scale)} \\cdot ${number(value)}`;
     const scaled = value * facts.scale;
     return single(scaled, [factor(x, index), constant(facts.scale, shown)], {
       rounding: 4 * Math.abs(scaled),
@@ -158,7 +179,8 @@ export const RULES = {
     const factors = operands.map((x) => factor(x, asked.index));
     const latex = `${asked.left} = ${operands.map((x) => subscript(x.name, asked.index)).join(" + ")}`;
     const python = operands.map((x) => at(x.name, asked.index)).join(" + ");
-    return sumOf(factors.map(({ value }) => value), (k) => [factors[k]], factors.map(({ label }) => label).join(" + "), latex, `(${python})`);
+    const symbols = factors.map(({ label }) => label).join(" + ");
+    return sumOf(factors.map(({ value }) => value), (k) => [factors[k]], symbols, latex, `(${python})`);
   },
 
   copy: (asked, node, [x]) => RULES.add(asked, node, [x]),
@@ -170,7 +192,8 @@ export const RULES = {
     const x = factor(table, [row, c]);
     const value = x.value * scale;
     const scaled = scale === 1 ? "" : ` · ${number(scale)}`;
-    const what = { ids: `token ${i} has the id ${row}`, positions: `position ${i}`, types: "all tokens are of type 0" }[facts.rows];
+    const whats = { ids: `token ${i} has the id ${row}`, positions: `position ${i}`, types: "all tokens are of type 0" };
+    const what = whats[facts.rows];
     return single(value, scale === 1 ? [x] : [x, constant(scale, "scale")], {
       rounding: 4 * Math.abs(value),
       symbols: x.label + scaled,
@@ -241,7 +264,9 @@ export const RULES = {
     const [x, square, mu] = [get(X, [i, c]), get(spread, [i, 0]), mean ? get(mean, [i, 0]) : 0];
     const root = Math.sqrt(square + eps);
     const value = (x - mu) / root;
-    const factors = [factor(X, [i, c]), ...(mean ? [factor(mean, [i, 0])] : []), factor(spread, [i, 0]), constant(eps, "ε")];
+    const middle = mean ? [factor(mean, [i, 0])] : [];
+    const factors = [factor(X, [i, c]), ...middle, factor(spread, [i, 0]), constant(eps, "ε")];
+    const away = mean ? ` - ${at(mean.name, [i, 0])}` : "";
     const own = `${letter(X.name)}[${i}, ${c}]`;
     const top = mean ? `${number(x)} - ${number(mu)}` : number(x);
     return single(value, factors, {
@@ -249,7 +274,7 @@ export const RULES = {
       symbols: mean ? `(${own} - μ[${i}]) / √(σ²[${i}] + ε)` : `${own} / √(ms[${i}] + ε)`,
       numbers: `${mean ? `(${top})` : top} / √(${number(square)} + ${number(eps, 6)})`,
       latex: `${asked.left} = \\frac{${top}}{\\sqrt{${number(square)} + ${number(eps, 6)}}} = ${number(value)}`,
-      python: `((${at(X.name, [i, c])}${mean ? ` - ${at(mean.name, [i, 0])}` : ""}) / (${at(spread.name, [i, 0])} + ${literal(eps)}).sqrt())`,
+      python: `((${at(X.name, [i, c])}${away}) / (${at(spread.name, [i, 0])} + ${literal(eps)}).sqrt())`,
     });
   },
 
@@ -260,7 +285,8 @@ export const RULES = {
     const symbols = `x̂[${i}, ${c}] · γ[${c}]${beta ? ` + β[${c}]` : ""}`;
     const latex = `${asked.left} = \\hat{x}_{${i},${c}} \\gamma_{${c}}${beta ? ` + \\beta_{${c}}` : ""}`;
     const python = `(${at(X.name, [i, c])} * ${at(gamma.name, [c])}${beta ? ` + ${at(beta.name, [c])})` : ")"}`;
-    return sumOf(terms.map((factors) => factors.reduce((a, { value }) => a * value, 1)), (k) => terms[k], symbols, latex, python);
+    const values = terms.map((factors) => factors.reduce((a, { value }) => a * value, 1));
+    return sumOf(values, (k) => terms[k], symbols, latex, python);
   },
 
   activation(asked, { facts: { function: kind } }, [X]) {
@@ -280,7 +306,9 @@ export const RULES = {
     const factors = operands.map((x) => factor(x, asked.index));
     const value = factors[0].value * factors[1].value;
     const latex = `${asked.left} = ${number(factors[0].value)} \\cdot ${number(factors[1].value)}`;
-    return sumOf([value], () => factors, factors.map(({ label }) => label).join(" · "), latex, `(${operands.map((x) => at(x.name, asked.index)).join(" * ")})`);
+    const symbols = factors.map(({ label }) => label).join(" · ");
+    const python = operands.map((x) => at(x.name, asked.index)).join(" * ");
+    return sumOf([value], () => factors, symbols, latex, `(${python})`);
   },
 }; // prettier-ignore
 

@@ -17,10 +17,11 @@ export function graphOf(file) {
 export function createRun(file, graph, { id, edits = {}, base = null, changes = new Map() }) {
   const held = new Map();
   const touched = after(graph, changes);
-  const run = { id, edits, base, changes, numbers, has: (name) => graph.has(name) || name in file.weights };
+  const own = (name) => base !== null && touched.has(name); // not as in the run it was made from
+  const run = { id, edits, base, changes, numbers, own, has: (name) => graph.has(name) || name in file.weights };
 
   function numbers(name) {
-    if (base && !touched.has(name)) return base.numbers(name);
+    if (base && !own(name)) return base.numbers(name);
     if (!held.has(name)) held.set(name, make(name).then((found) => ({ name, ...found })));
     return held.get(name);
   }
@@ -35,7 +36,8 @@ export function createRun(file, graph, { id, edits = {}, base = null, changes = 
   }
 
   async function compute(node) {
-    if (!(node.op in OPERATIONS) || node.inputs.some((input) => !run.has(input))) throw new Refused(missing(node.name, base), 404);
+    const possible = node.op in OPERATIONS && node.inputs.every(run.has);
+    if (!possible) throw new Refused(missing(node.name, base), 404);
     const operands = await Promise.all(node.inputs.map(numbers));
     return OPERATIONS[node.op](node, operands, file.trace);
   }
@@ -52,7 +54,7 @@ export function createRun(file, graph, { id, edits = {}, base = null, changes = 
 
 function missing(name, edited) {
   return edited
-    ? `${name} follows from the edit through weights that are not in this file; it keeps what the edited run says in the end, under Output.`
+    ? `${name} follows from the edit through weights that are not in this file; what the edited run says is under Output.`
     : `${name} cannot be computed here: the weights are not in this file.`;
 }
 
@@ -94,7 +96,8 @@ export function changeOf(graph, place, what) {
   const cell = /^(.+)\[([\d\s,]+)\]$/.exec(place);
   if (cell) {
     const [index, value] = [cell[2].split(",").map(Number), typeof what === "object" ? Number(what?.set) : NaN];
-    return graph.has(cell[1]) && index.length === graph.get(cell[1]).shape.length && Number.isFinite(value) ? [[cell[1], writing(index, value)]] : [];
+    const fits = graph.get(cell[1])?.shape.length === index.length && Number.isFinite(value);
+    return fits ? [[cell[1], writing(index, value)]] : [];
   }
   if (!off) return [];
   const [, owner, kind] = /^(?:(.*)\.)?([^.]+?)$/.exec(place);
@@ -106,7 +109,8 @@ export function changeOf(graph, place, what) {
   const residual = /^residual_(\w+)$/.exec(kind)?.[1];
   const sum = RESIDUALS[residual]?.map((name) => graph.get(`${owner}.${name}`)).find((node) => node?.op === "add");
   if (sum) return [[sum.name, instead(sum.inputs[1])]];
-  return graph.get(`${place}.out`)?.op === "affine" ? [[`${place}.out`, instead(graph.get(`${place}.normalised`).inputs[0])]] : [];
+  if (graph.get(`${place}.out`)?.op !== "affine") return [];
+  return [[`${place}.out`, instead(graph.get(`${place}.normalised`).inputs[0])]]; // a norm
 }
 
 function countedOff(graph, owner, kind, i) {
@@ -125,20 +129,18 @@ function positionOff({ name, op, inputs }) {
   return name.endsWith(".positions") ? [[name, zeros]] : [];
 }
 
-/** All edits together, switches before values; null if one of them cannot be honoured. */
+/** All edits together: node → changes, in their order. */
 export function changesOf(graph, edits) {
   const changes = new Map();
   for (const [place, what] of Object.entries(edits)) {
-    const made = changeOf(graph, place, what);
-    if (!made.length) return null;
-    for (const [node, change] of made) changes.set(node, [...(changes.get(node) ?? []), change]);
+    for (const [node, change] of changeOf(graph, place, what)) changes.set(node, [...(changes.get(node) ?? []), change]);
   }
   return changes;
 }
 
 /** The only edit if it takes a head away: {site, head}; else null. */
 export function headOff(edits) {
-  const entries = Object.entries(edits);
-  const found = entries.length === 1 && (entries[0][1] === "zero" || entries[0][1] === "off") && /^(.+)\.head\.(\d+)$/.exec(entries[0][0]);
+  const [[place, what] = ["", ""], ...more] = Object.entries(edits);
+  const found = !more.length && (what === "zero" || what === "off") && /^(.+)\.head\.(\d+)$/.exec(place);
   return found ? { site: found[1], head: Number(found[2]) } : null;
 }

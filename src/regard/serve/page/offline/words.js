@@ -4,8 +4,14 @@
  * In: names of nodes and weights, indices, numbers, tokens. Out: text, LaTeX and Python.
  */
 
-const LETTERS = { scores: "S", masked: "S", weights: "A", dots: "QKᵀ", Q_rotated: "Q′", K_rotated: "K′", mean: "μ", variance: "σ²", mean_square: "ms", normalised: "x̂", probabilities: "p" };
-const LATEX = { "QKᵀ": "(QK^\\top)", "Q′": "Q'", "K′": "K'", μ: "\\mu", "σ²": "\\sigma^2", "x̂": "\\hat{x}", ms: "\\overline{x^2}", γ: "\\gamma", β: "\\beta" };
+const LETTERS = {
+  ...{ dots: "QKᵀ", scores: "S", masked: "S", weights: "A", Q_rotated: "Q′", K_rotated: "K′", probabilities: "p" },
+  ...{ mean: "μ", variance: "σ²", mean_square: "ms", normalised: "x̂" },
+};
+const LATEX = {
+  ...{ "QKᵀ": "(QK^\\top)", "Q′": "Q'", "K′": "K'", μ: "\\mu", "σ²": "\\sigma^2", "x̂": "\\hat{x}" },
+  ...{ ms: "\\overline{x^2}", γ: "\\gamma", β: "\\beta" },
+};
 const TABLES = { tokens: "E", positions: "P", types: "T" };
 
 /** What a formula calls a node or a weight. */
@@ -24,7 +30,8 @@ export const place = (name, index) => (index.length ? `${letter(name)}[${index.j
 export function subscript(name, index) {
   const plain = letter(name);
   let symbol = LATEX[plain] ?? (plain.startsWith("W_") ? `W_{${plain.slice(2)}}` : plain);
-  if (!(symbol.length === 1 || "\\(W".includes(symbol[0]) || symbol.endsWith("'"))) symbol = `\\mathrm{${symbol.replaceAll("_", "\\_")}}`;
+  const word = symbol.length > 1 && !"\\(W".includes(symbol[0]) && !symbol.endsWith("'");
+  if (word) symbol = `\\mathrm{${symbol.replaceAll("_", "\\_")}}`;
   return `{${symbol}}_{${index.join(",")}}`;
 }
 
@@ -37,17 +44,18 @@ export function number(x, digits = 4) {
   if (x === 0) return Object.is(x, -0) ? "-0" : "0";
   const [mantissa, exponent] = x.toExponential(digits - 1).split("e");
   const power = Number(exponent);
-  if (power < -4 || power >= digits) return `${trimmed(mantissa)}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  if (power < -4 || power >= digits) return trimmed(mantissa) + exponential(power);
   return trimmed(x.toFixed(Math.max(0, digits - 1 - power)));
 }
 
+const exponential = (power) => `e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
 const trimmed = (text) => (text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 
 /** A number as Python writes it: as short as it can be read back. */
 export function literal(x) {
   const [mantissa, exponent] = x.toExponential().split("e");
   const power = Number(exponent);
-  if (x !== 0 && (power < -4 || power >= 16)) return `${mantissa}e${power < 0 ? "-" : "+"}${String(Math.abs(power)).padStart(2, "0")}`;
+  if (x !== 0 && (power < -4 || power >= 16)) return mantissa + exponential(power);
   return Number.isInteger(x) ? `${Object.is(x, -0) ? "-0" : x}.0` : String(x);
 }
 
@@ -60,7 +68,8 @@ export function quoted(text) {
     if (short) return short;
     if (c === " " || !/[\p{C}\p{Z}]/u.test(c)) return c;
     const code = c.codePointAt(0).toString(16);
-    return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
+    const [kind, length] = code.length <= 2 ? ["x", 2] : code.length <= 4 ? ["u", 4] : ["U", 8];
+    return `\\${kind}${code.padStart(length, "0")}`;
   });
   return mark + shown.join("") + mark;
 }

@@ -1,0 +1,103 @@
+"""`regard serve`: models behind the OpenAI-compatible interface, with the page beside it."""
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from regard.cli.say import progress, remark
+from regard.cli.view import address_of, listen
+from regard.errors import RegardError
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import FastAPI
+
+DRAIN = 30  # seconds that answers have to come to their end after SIGTERM
+MOST_CONNECTIONS = 1024
+
+
+def command(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(help="Models to serve; without any, those bundled and installed.", metavar="MODEL"),
+    ] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(help="Where to listen; 0 is any free port.", min=0, max=65535, metavar="N")
+    ] = 8000,
+    api_key: Annotated[
+        str | None,
+        typer.Option(help="Who asks must know it.", metavar="KEY", envvar="REGARD_API_KEY", show_envvar=True),
+    ] = None,
+    slots: Annotated[int, typer.Option(help="Texts each model writes side by side.", min=1, max=1024, metavar="N")] = 8,
+    queue: Annotated[int, typer.Option(help="Answers that may wait for a slot.", min=0, max=65536, metavar="N")] = 64,
+    context: Annotated[
+        int | None, typer.Option(help="Longest text in tokens; else the model's own limit.", min=2, metavar="N")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that compute; else all cores.", min=1, metavar="N")
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="GB for weights and caches; else half of what is free.", min=0.01, metavar="GB"),
+    ] = None,
+) -> None:
+    """Serve models to programs. They are asked as OpenAI's are, and the page is there too.
+
+    regard serve smollm2
+    regard serve toy-gpt toy-bert --port 9000
+    regard serve path/to/model --slots 16 --context 2048 --memory 8
+    regard serve smollm2 --host 0.0.0.0 --api-key "a long secret"
+    """
+    if api_key is not None and not (api_key.strip() and api_key.isascii() and api_key.isprintable()):
+        raise RegardError("--api-key must have at least one character, all of them printable ASCII.")
+    with progress("Opening", "parts"):
+        import torch
+
+        from regard.serve.engines import Engines
+        from regard.serve.frames import Runs
+        from regard.serve.journal import log_as_lines
+        from regard.serve.openai import make_server
+        from regard.serve.shelf import Shelf
+
+        if threads:
+            torch.set_num_threads(threads)
+        shelf = Shelf(models or [], most_bytes=None if memory is None else int(memory * 1e9))
+        engines = Engines(shelf, slots=slots, queue=queue, context=context, threads=threads)
+        app = make_server(engines, host=host, key=api_key, runs=Runs([], Path("runs")))
+    door = listen(host, port, another=False)
+    print(f"regard serves {', '.join(shelf.named)} at {address_of(door, host, None, None)}v1", flush=True)
+    if api_key is None and host not in ("127.0.0.1", "localhost", "::1"):
+        remark("Whoever reaches this address may use it: give --api-key to change that.")
+    log_as_lines(sys.stderr)
+    shelf.warm(shelf.named[0])
+    serve(app, door)
+
+
+def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
+    """Until SIGTERM or Ctrl-C, after which nobody new is taken and who is here is still served."""
+    import signal
+
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        http="h11",
+        h11_max_incomplete_event_size=256 << 10,  # headers above our own limit still get an answer in words
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_graceful_shutdown=DRAIN,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends it again when all is done
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[door])
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)

@@ -1,0 +1,219 @@
+"""The OpenAI-compatible interface: `make_server(engines)` is the page's application with /v1 and its companions added.
+
+Texts are written by the schedulers (`engine/schedule.py`), whose answers `writing.py` brings; vectors and the like are
+computed in threads beside them. Whatever a person can put right is answered with a 4xx and the error object.
+"""
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.responses import PlainTextResponse, Response
+
+from regard import __version__
+from regard.engine.schedule import Full
+from regard.errors import GenerationError, NotFound, RegardError, TaskError
+from regard.serve import answers, static
+from regard.serve.answer import Json, refusal
+from regard.serve.app import few_threads, make_app
+from regard.serve.engines import Engine, Engines
+from regard.serve.frames import Runs
+from regard.serve.journal import Journal
+from regard.serve.metrics import Metrics
+from regard.serve.shallow import Shallow
+from regard.serve.speak import Chat, Plain
+from regard.serve.wire import ChatWish, DetokenizeWish, EmbeddingWish, TextWish, TokenizeWish
+from regard.serve.writing import write
+
+MOST_BODY = 2 << 20
+READERS = 2  # whole texts that are read at the same time, beside the slots
+
+router = APIRouter(route_class=Shallow, responses=answers.REFUSALS)
+
+
+def make_server(
+    engines: Engines,
+    *,
+    host: str = "127.0.0.1",
+    key: str | None = None,
+    runs: Runs | None = None,
+    page: Path = static.FOLDER,
+) -> FastAPI:
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.readers = anyio.CapacityLimiter(READERS)
+        async with few_threads(app):
+            yield
+        engines.close()
+
+    app = make_app(
+        engines.shelf,
+        runs=runs,
+        host=host,
+        page=page,
+        key=key,
+        most_body=MOST_BODY,
+        routers=[router],
+        openapi_url="/openapi.json",
+        lifespan=lifespan,
+    )
+    app.state.engines, app.state.metrics = engines, metrics
+    app.add_exception_handler(RegardError, on_refusal)
+    app.add_middleware(Journal, metrics=metrics)
+    app.openapi = lambda: described(app, key is not None)  # type: ignore[method-assign]
+    return app
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+EVENTS: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+
+
+@router.post("/v1/chat/completions", responses={200: {"model": answers.ChatCompletion, **EVENTS}})
+async def chat(request: Request, wish: ChatWish) -> Response:
+    """The assistant's next message in a conversation."""
+
+    def read(engine: Engine) -> list[tuple[list[int], str]]:
+        if engine.model.tokenizer.chat_template is None:
+            raise TaskError(
+                f"{wish.model} has no chat template; ask /v1/completions, or a model trained on conversations."
+            )
+        return [(engine.model.chat_ids([message.plain() for message in wish.messages]), "")]
+
+    return await write(request, wish, Chat, read)
+
+
+@router.post("/v1/completions", responses={200: {"model": answers.TextCompletion, **EVENTS}})
+async def complete(request: Request, wish: TextWish) -> Response:
+    """What follows a text, or each of several."""
+
+    def read(engine: Engine) -> list[tuple[list[int], str]]:
+        tokenizer, found = engine.model.tokenizer, list[tuple[list[int], str]]()
+        for prompt in wish.prompts():
+            ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+            text = prompt if isinstance(prompt, str) else tokenizer.decode(ids, skip_special=False)
+            found.append((ids, text if wish.echo else ""))
+        return found
+
+    return await write(request, wish, Plain, read)
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@router.post("/v1/embeddings", responses={200: {"model": answers.Vectors}})
+async def embed(request: Request, wish: EmbeddingWish) -> Response:
+    """A vector for each text."""
+    limiter = request.app.state.readers
+    vectors, tokens = await anyio.to_thread.run_sync(read_texts, request.app.state.engines, wish, limiter=limiter)
+    request.scope["facts"].update(model=wish.model, prompt_tokens=tokens)
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Json({"object": "list", "data": data, "model": wish.model, "usage": usage})
+
+
+def read_texts(engines: Engines, wish: EmbeddingWish) -> tuple[list[Any], int]:
+    """The vectors, and the number of tokens read. What does not fit is refused: nothing is left out unsaid."""
+    with engines.reading():
+        model = engines.model(wish.model)
+        texts = [wish.input] if isinstance(wish.input, str) else wish.input
+        lengths = [len(ids) for ids in model.tokenizer.encode_batch(texts)]
+        most = min(model.pooling.max_tokens or model.spec.context, model.spec.source_context)
+        if max(lengths) > most:
+            raise TaskError(f"Text {lengths.index(max(lengths))} of input has {max(lengths):,} tokens; {most:,} fit.")
+        vectors = model.embed(texts).float().contiguous()
+    if wish.encoding_format == "base64":
+        return [base64.b64encode(v.numpy().astype("<f4").tobytes()).decode() for v in vectors], sum(lengths)
+    return vectors.tolist(), sum(lengths)
+
+
+@router.post("/tokenize", responses={200: {"model": answers.Tokens}})
+def tokenize(request: Request, wish: TokenizeWish) -> Response:
+    """A text's ids. Control tokens that are spelt in it stay text, as in a prompt."""
+    engines: Engines = request.app.state.engines
+    engines.check(wish.model)
+    opened = engines.shelf.offer(wish.model).opened
+    if opened.tokenizer is None:
+        raise TaskError(f"{wish.model} has no tokenizer, so it reads no text.")
+    ids = opened.tokenizer.encode(wish.prompt, add_special=wish.add_special_tokens)
+    return Json({"tokens": ids, "count": len(ids), "max_model_len": opened.spec.context})
+
+
+@router.post("/detokenize", responses={200: {"model": answers.Text}})
+def detokenize(request: Request, wish: DetokenizeWish) -> Response:
+    """The text of ids, control tokens included."""
+    engines: Engines = request.app.state.engines
+    engines.check(wish.model)
+    tokenizer = engines.shelf.offer(wish.model).opened.tokenizer
+    if tokenizer is None:
+        raise TaskError(f"{wish.model} has no tokenizer, so it writes no text.")
+    return Json({"prompt": tokenizer.decode(wish.tokens, skip_special=False)})
+
+
+# ── about the server ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@router.get("/v1/models", responses={200: {"model": answers.Cards}})
+def models(request: Request) -> Response:
+    engines: Engines = request.app.state.engines
+    return Json({"object": "list", "data": [card(engines, name) for name in engines.shelf.named]})
+
+
+@router.get("/v1/models/{name}", responses={200: {"model": answers.Card}})
+def model(request: Request, name: str) -> Response:
+    engines: Engines = request.app.state.engines
+    engines.check(name)
+    return Json(card(engines, name))
+
+
+def card(engines: Engines, name: str) -> dict[str, Any]:
+    made = int(engines.shelf.offer(name).path.stat().st_mtime)
+    return {"id": name, "object": "model", "created": made, "owned_by": "regard"}
+
+
+@router.get("/health", responses={200: {"model": answers.Health}})
+async def health() -> Response:
+    return Json({"status": "ok"})
+
+
+@router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+def metrics(request: Request) -> Response:
+    text = request.app.state.metrics.text(request.app.state.engines)
+    return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def on_refusal(request: Request, problem: Exception) -> Response:
+    """A refusal with what a program wants to know of it besides the sentence."""
+    path, sentence = request.url.path, str(problem).replace("max_new_tokens", "max_tokens")
+    if isinstance(problem, Full):
+        return refusal(429, sentence, path=path, code="busy", headers={"Retry-After": str(problem.seconds)})
+    if isinstance(problem, NotFound):
+        return refusal(404, sentence, path=path, param="model", code="model_not_found")
+    first = sentence.partition(" ")[0]
+    known = isinstance(problem, GenerationError) and first in ChatWish.model_fields | TextWish.model_fields
+    return refusal(400, sentence, path=path, param=first if known else None)
+
+
+def described(app: FastAPI, keyed: bool) -> dict[str, Any]:
+    """The description of the interface. What FastAPI would say of invalid requests (422) is never answered here."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title="regard", version=__version__, routes=app.routes)
+        for path, ways in schema["paths"].items():
+            for way in ways.values():
+                way["responses"].pop("422", None)
+                if keyed and path != "/health":
+                    way["security"] = [{"key": []}]
+        if keyed:
+            schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schema["components"]["schemas"].pop(unused, None)
+        app.openapi_schema = schema
+    return app.openapi_schema

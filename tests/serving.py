@@ -1,0 +1,70 @@
+"""A live server on a free port, and a tiny model that chats, for the tests of several folders."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import transformers as hf
+import uvicorn
+from fastapi import FastAPI
+
+import tiny
+import tiny_tokenizers
+from regard.serve.engines import Engines
+from regard.serve.openai import make_server
+from regard.serve.shelf import Shelf
+from regard.text.tokenizer import Tokenizer
+
+CHAT = "tiny-chat"
+
+
+def make_chat_model(folder: Path) -> Path:
+    """A random Llama with a byte-level tokenizer and a chat template."""
+    raw = tiny_tokenizers.byte_level()
+    size = raw.get_vocab_size()
+    config = {**tiny.LLAMA, "vocab_size": size, "max_position_embeddings": 256, "num_key_value_heads": 2}
+    end = raw.token_to_id("<|im_end|>")
+    model = tiny.randomised(lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**config, eos_token_id=end, bos_token_id=0)))
+    model.generation_config = hf.GenerationConfig(eos_token_id=end, bos_token_id=0)
+    place = folder / CHAT
+    model.save_pretrained(place)
+    specials = {"bos": "<|endoftext|>", "eos": "<|im_end|>"}
+    Tokenizer(raw, specials=specials, chat_templates={"default": tiny_tokenizers.CHATML}).save(place)
+    return place
+
+
+def server_of(models: list[Any], page: Path, **settings: Any) -> FastAPI:
+    """`slots`, `queue`, `context` are of the engines; `key` and `host` of the server."""
+    outside = {name: settings.pop(name) for name in ("key", "host") if name in settings}
+    return make_server(Engines(Shelf(models), **settings), page=page, **outside)
+
+
+@contextmanager
+def running(app: FastAPI) -> Iterator[str]:
+    """Its address while it runs."""
+    config = uvicorn.Config(
+        app, port=0, log_config=None, access_log=False, http="h11", h11_max_incomplete_event_size=256 << 10
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not server.started:
+        assert thread.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(60)
+
+
+def until(condition: Any, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
