@@ -105,6 +105,7 @@ class Load:
         async with client.stream("POST", "/v1/completions", json=wish) as answer:
             if answer.status_code == 429:
                 self.refused += 1
+                await asyncio.sleep(int(answer.headers["Retry-After"]))
                 return
             if answer.status_code != 200:
                 self.wrong.append(f"{case.wish} was answered with {answer.status_code}")
@@ -216,7 +217,7 @@ def overload(model: str, expected: list[Expected], slots: int, threads: int | No
         asyncio.run(Load(address, model, longest, 1, 0.0).run(requests=3))  # the model is loaded now
         full, double = (Load(address, model, longest, n, 0.0) for n in (slots, 2 * slots))
         asyncio.run(full.run(requests=4 * slots))
-        asyncio.run(double.run(requests=40 * slots))
+        asyncio.run(double.run(requests=8 * slots))
         ratio = share(double.whole, 0.5) / share(full.whole, 0.5)
         print(f"twice capacity: {double.finished} accepted, {double.refused} refused (429), {len(double.wrong)} wrong;")
         print(f"accepted ones take {ratio:.2f} times what they take at capacity")

@@ -1,15 +1,16 @@
-"""The page as a person has it before them: an address to go to, what the screen then shows, and a watch on what goes wrong."""
+"""The page as a person has it before them: addresses to go to, what the screen shows, and a watch on what goes wrong."""
 
 import json
 import shutil
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from playwright.sync_api import Page, Request, Response
+from playwright.sync_api import Page, Request, Response, expect
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 STAGES = ["tokens", "attention", "heads", "mlp", "residual", "output", "training", "lessons"]
 SLOW = 30_000  # milliseconds: the machine may be busy
+expect.set_options(timeout=SLOW)
 
 
 def number(text: str) -> float:

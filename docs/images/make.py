@@ -1,7 +1,7 @@
 """The pictures of the documents: every stage of the page, light and dark, and one on a telephone.
 
-In: the bundled toy models and a small translator that is trained here while its attention is kept. Out: the PNG files beside
-this file, the same each time on one machine. `make pictures` runs it.
+In: the bundled toy models and a small translator that is trained here while its attention is kept. Out: PNG files beside
+this one, the same each time on one machine. `make pictures` runs it.
 """
 
 import json

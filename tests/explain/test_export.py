@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 SOURCE, TARGET = [7, 9, 12, 9, 33, 8], [3, 22, 6, 19]
 WORDS = {"-∞": -math.inf, "∞": math.inf}
-FAMILIES = ["gpt2-untied", "bert-mlm", "bart", "llama-gqa-tied", "mistral", "vaswani-fairseq", "gru"]
+FAMILIES = ["gpt2-untied", "bert-mlm", "bart", "llama-gqa-tied", "mistral", "vaswani-fairseq"]
 GPT = "Once upon a time there was a little"
 
 
@@ -426,3 +426,10 @@ def test_what_is_too_much_is_a_sentence(monkeypatch: Any, toy: Trace, tmp_path: 
 
 def test_toy_models_stay_small(toy: Trace, tmp_path: Path) -> None:
     assert toy.html(tmp_path / "x.html").stat().st_size < 4.5e6
+
+
+def test_a_recurrent_network_gets_a_sentence(saved, tmp_path):
+    trace = regard.load(saved("gru")).trace(SOURCE, TARGET)
+    with pytest.raises(regard.RegardError, match="the page draws transformers"):
+        trace.html(tmp_path / "run.html")
+    assert not (tmp_path / "run.html").exists()

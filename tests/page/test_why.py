@@ -16,7 +16,7 @@ DOWN = {  # model, text, where to begin, and which operand to follow at each lev
     "encoder": ("toy-bert", BERT, "encoder.2.attention.weights", [1, 3, 2],
                 ["attention.scores", "attention.dots", "attention.K", "encoder.1.out", "norm_2.out", "norm_2.weight"]),
     "both": ("toy-translate", TRANSLATE, "decoder.1.cross.M", [2, 5],
-             ["cross.Z", "cross.V", "final_norm.out", "final_norm.normalised", "encoder.1.out", "mlp.out", "mlp.down.weight"]),
+             ["cross.Z", "cross.V", "final_norm.out", "final_norm.normalised", "1.out", "mlp.out", "mlp.down.weight"]),
 }  # fmt: skip
 
 

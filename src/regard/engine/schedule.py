@@ -139,14 +139,22 @@ class Scheduler:
         with self._wake:
             if self._closing:
                 raise Closed("No more requests are taken, since this is about to stop.")
-            if len(wanted) > len(self._lanes) + self.queue - self._busy() - self._queued():
-                self._counts.refused += 1
-                raise Full("As much is being written as there is room for: try again in a moment.", self._wait())
+            self._make_sure(len(wanted))
             self._waiting.extend(wanted)
             self._wake.notify()
         for job in empty:
             tell(job.index, Answer("", [], [], "length"))
         return ticket
+
+    def make_sure(self, answers: int) -> None:
+        """Refuse, before any work is done, what there would be no room for."""
+        with self._wake:
+            self._make_sure(answers)
+
+    def _make_sure(self, answers: int) -> None:
+        if answers > len(self._lanes) + self.queue - self._busy() - self._queued():
+            self._counts.refused += 1
+            raise Full("As much is being written as there is room for: try again in a moment.", self._wait())
 
     def answers(self, rows: Sequence[RowState], *, alternatives: int = 0) -> list[Answer]:
         """Wait for all of them."""

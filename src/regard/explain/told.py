@@ -6,6 +6,7 @@ The server answers with it, and a file that is handed on carries it.
 from dataclasses import asdict
 from typing import Any
 
+from regard.errors import TaskError
 from regard.explain.trace import Trace
 from regard.model.describe import describe
 from regard.model.spec import Spec, StackSpec
@@ -34,6 +35,11 @@ def told(trace: Trace) -> dict[str, Any]:
 
 def facts(name: str, spec: Spec) -> dict[str, Any]:
     """What the map on the page is drawn from."""
+    if spec.recurrent:
+        raise TaskError(
+            f"{name} is a recurrent network, and the page draws transformers: its numbers and their reasons are in "
+            "model.trace(text) and `regard explain`."
+        )
     return {
         "name": name,
         "kind": spec.kind,

@@ -77,11 +77,21 @@ class Engines:
                 found = self._engines[name] = Engine(name, model, self._scheduler(model, model.net))
             return found
 
+    def make_sure(self, name: str, answers: int) -> None:
+        """Refuse at once, and at no cost, what there is no room for now."""
+        engine = self._engines.get(name)
+        if engine is not None:
+            self._check_size(engine, answers)
+            engine.scheduler.make_sure(answers)
+
+    def _check_size(self, engine: Engine, answers: int) -> None:
+        most = engine.scheduler.lanes.slots + self.queue
+        if answers > most:
+            raise TaskError(f"The request asks for {answers} answers; this server holds {most} at once.")
+
     def submit(self, engine: Engine, rows: Sequence[RowState], tell: Tell, alternatives: int) -> Ticket:
         """Raises `Closed` if the model had to go a moment ago: the next `engine` brings it back."""
-        most = engine.scheduler.lanes.slots + self.queue
-        if len(rows) > most:
-            raise TaskError(f"The request asks for {len(rows)} answers; this server holds {most} at once.")
+        self._check_size(engine, len(rows))
         return engine.scheduler.submit(rows, tell, alternatives=alternatives)
 
     @contextmanager

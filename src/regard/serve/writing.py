@@ -44,6 +44,8 @@ class Prepared:
 
 async def write(request: Request, wish: Wish, dialect: type[Chat] | type[Plain], read: Reader) -> Response:
     begin, engines = time.perf_counter(), request.app.state.engines
+    if wish.most != 0:
+        engines.make_sure(wish.model, wish.n or 1)
     prepared = await anyio.to_thread.run_sync(prepare, engines, wish, dialect, read)
     if isinstance(wish, TextWish) and wish.echo and wish.logprobs is not None:
         await anyio.to_thread.run_sync(read_prompts, engines, prepared, wish, limiter=request.app.state.readers)

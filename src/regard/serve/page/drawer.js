@@ -127,12 +127,12 @@ function terms(ctx, why) {
   const telling = why.terms.filter(({ value }) => value !== 0);
   const rows = (telling.length ? telling : why.terms).map((term) => row(ctx, term, most));
   const nothing = telling.length ? why.terms.length - telling.length + (why.rest?.sum === 0 ? why.rest.count : 0) : 0;
-  const rest = nothing ? el("p", { class: "rest" }, `The other ${nothing} are 0.`)
+  const rest = nothing ? el("p", { class: "rest" }, nothing === 1 ? "The other one is 0." : `The other ${nothing} are 0.`)
     : why.rest?.count
       ? el(
         "p",
         { class: "rest" },
-        `The other ${why.rest.count} sum to `,
+        why.rest.count === 1 ? "The other one is " : `The other ${why.rest.count} sum to `,
         el("span", { class: "number" }, format(why.rest.sum)),
         ".",
       )

@@ -7,7 +7,6 @@
 
 import { Refused } from "regard/data.js";
 import { divisor } from "regard/offline/output.js";
-import { RECURRENT } from "regard/offline/recurrent.js";
 import { get, ordered, RULES, softmaxed } from "regard/offline/rules.js";
 import { at, number, place, quoted, subscript } from "regard/offline/words.js";
 
@@ -33,9 +32,7 @@ export async function why(file, graph, run, answers, name, index) {
   const value = get(await run.numbers(name), index);
   const words = inWords(file, node, index);
   if (!file.keeps.weights && !node.inputs.every(run.has)) return unexplained(file, node, index, value, words);
-  const reason = node.op in RECURRENT
-    ? await RECURRENT[node.op](asked, node, run.numbers)
-    : RULES[node.op](asked, node, await Promise.all(node.inputs.map(run.numbers)));
+  const reason = RULES[node.op](asked, node, await Promise.all(node.inputs.map(run.numbers)));
   return told(file, run, node, index, value, words, reason);
 }
 

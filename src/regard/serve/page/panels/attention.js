@@ -66,11 +66,11 @@ async function render(root, ctx) {
   const sides = sidesOf(ctx.trace, site);
   const name = (what) => `${site.site}.${what}`;
   const below = el("div", { class: "focus" });
-  const focus = ctx.nodes.has(name("Q")) ? rowInFocus(below, ctx, sides) : null; // a recurrent network has none
+  const focus = rowInFocus(below, ctx, sides);
   const asked = STAGES.map(([what]) => (
     ctx.nodes.has(name(what)) ? ctx.data.slice(name(what), [head, ":", ":"]) : null
   ));
-  const [slices] = await Promise.all([Promise.all(asked), focus?.load()]);
+  const [slices] = await Promise.all([Promise.all(asked), focus.load()]);
   const d_k = ctx.nodes.get(name("Q"))?.shape.at(-1);
   const [N, T] = slices.find(Boolean).shape;
   let cursor = [Math.min(ctx.state.token, N - 1), Math.min(ctx.state.key, T - 1)];
@@ -91,7 +91,7 @@ async function render(root, ctx) {
     ctx.note({ token: r, key: c });
     light(cursor);
     cancelAnimationFrame(soon);
-    soon = requestAnimationFrame(() => focus?.draw(r, c));
+    soon = requestAnimationFrame(() => focus.draw(r, c));
   };
   const picture = ([what, title, subtitle, scale], i) =>
     matrix(grid, {
@@ -114,7 +114,7 @@ async function render(root, ctx) {
   synchronise(STAGES.map((one, i) => (slices[i] ? picture(one, i) : absent(grid, one))).filter(Boolean));
   root.append(below);
   light(cursor);
-  await focus?.draw(...cursor);
+  await focus.draw(...cursor);
 }
 
 /** A step that this site does not take. */
