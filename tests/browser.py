@@ -9,7 +9,7 @@ from playwright.sync_api import Page, Request, Response, expect
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 STAGES = ["tokens", "attention", "heads", "mlp", "residual", "output", "training", "lessons"]
-SLOW = 30_000  # milliseconds: the machine may be busy
+SLOW = 90_000  # milliseconds: the machine may be busy
 expect.set_options(timeout=SLOW)
 
 
