@@ -1,6 +1,7 @@
 """What several test folders share: tiny models saved as directories, each made once per run."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what runs in its background ignore Ctrl-C
 
 import pytest
 import torch
