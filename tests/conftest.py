@@ -10,11 +10,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what runs in its background ignore Ctrl-C
 
 import pytest
 import torch
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what runs in its background ignore Ctrl-C
 torch.set_num_threads(1)  # tiny tensors, and pytest-xdist already uses every core
 
 
