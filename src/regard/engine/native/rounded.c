@@ -38,9 +38,7 @@ INLINE int32_t put(int32_t format, const float *x, float inverse, uint8_t *q) {
         _mm256_storeu_si256(out, _mm256_permute4x64_epi64(_mm256_packs_epi16(h0, h1), _MM_SHUFFLE(3, 1, 2, 0)));
         _mm256_storeu_si256(out + 1, _mm256_permute4x64_epi64(_mm256_packs_epi16(l0, l1), _MM_SHUFFLE(3, 1, 2, 0)));
     }
-    int32_t sum = 0;
-    for (int i = 0; i < 8; i++) sum += ((v8i)total)[i];
-    return sum;
+    return sum8_int((v8i)total);
 }
 
 #else
@@ -64,18 +62,13 @@ INLINE int32_t put(int32_t format, const float *x, float inverse, uint8_t *q) {
 void NAME(quantise)(int32_t format, const float *x, int64_t n, uint8_t *q, float *scale, float *sum) {
     for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += 2 * BLOCK) {
         v8i most = as_int(magnitude(load(x))); /* compared as integers, NaN is the largest: it comes out at the scale */
-        for (int i = 8; i < BLOCK; i += 8) {
-            const v8i next = as_int(magnitude(load(x + i)));
-            const v8i more = next > most;
-            most = (more & next) | (~more & most);
-        }
-        int32_t bits = most[0];
-        for (int i = 1; i < 8; i++) bits = most[i] > bits ? most[i] : bits;
+        for (int i = 8; i < BLOCK; i += 8) most = greatest_int(most, as_int(magnitude(load(x + i))));
+        const int32_t bits = max8_int(most);
         float peak;
         memcpy(&peak, &bits, sizeof peak);
         const float inverse = peak > 1e-30f ? LIMIT / peak : 0.0f; /* a smaller block is nothing */
         const int32_t total = put(format, x, inverse, q);
-        scale[b] = peak > 1e-30f || peak != peak ? peak / LIMIT : 0.0f;
+        scale[b] = peak < 1e-30f ? 0.0f : peak * (1.0f / LIMIT);
         sum[b] = scale[b] * (float)total;
     }
 }
@@ -213,7 +206,7 @@ INLINE void strip(const int format, const int R, const uint8_t *w, int64_t block
 
 INLINE void product_as(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out,
                        int64_t stride) {
-    const int64_t blocks = x->columns / BLOCK, fit = (1 << 18) / (2 * x->columns); /* 256 kB of input at a time */
+    const int64_t blocks = x->columns / BLOCK, fit = (20 << 10) / (2 * x->columns); /* 20 kB of input at a time */
     const int64_t tall = fit < 4 ? 4 : fit & ~3;
     for (int64_t top = 0; top < x->rows; top += tall) {
         const int64_t rows = x->rows < top + tall ? x->rows : top + tall;

@@ -23,8 +23,6 @@ INLINE v8 all(float x) { return (v8){x, x, x, x, x, x, x, x}; }
 INLINE v8i as_int(v8 x) { v8i y; memcpy(&y, &x, sizeof y); return y; }
 INLINE v8 as_float(v8i x) { v8 y; memcpy(&y, &x, sizeof y); return y; }
 INLINE v8 pick(v8i mask, v8 yes, v8 no) { return as_float((mask & as_int(yes)) | (~mask & as_int(no))); }
-INLINE v8 greatest(v8 a, v8 b) { return pick(a > b, a, b); }
-INLINE v8 least(v8 a, v8 b) { return pick(a < b, a, b); }
 INLINE v8 magnitude(v8 x) { return as_float(as_int(x) & 0x7fffffff); }
 
 /* a b + c, rounded once where the processor can. */
@@ -36,6 +34,40 @@ INLINE v8 fma8(v8 a, v8 b, v8 c) {
 #endif
 }
 
+#ifdef AVX2
+INLINE v8 greatest(v8 a, v8 b) { return (v8)_mm256_max_ps((__m256)a, (__m256)b); } /* b if either is NaN */
+INLINE v8 least(v8 a, v8 b) { return (v8)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE v8i greatest_int(v8i a, v8i b) { return (v8i)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+INLINE __m128 upper(v8 x) { return _mm256_extractf128_ps((__m256)x, 1); }
+INLINE __m128 lower(v8 x) { return _mm256_castps256_ps128((__m256)x); }
+
+INLINE float sum8(v8 x) { /* ((0 4) (1 5)) ((2 6) (3 7)) */
+    __m128 s = _mm_add_ps(lower(x), upper(x));
+    s = _mm_add_ps(s, _mm_movehdup_ps(s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehl_ps(s, s)));
+}
+
+INLINE float max8(v8 x) {
+    __m128 s = _mm_max_ps(lower(x), upper(x));
+    s = _mm_max_ps(s, _mm_movehdup_ps(s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehl_ps(s, s)));
+}
+
+INLINE int32_t sum8_int(v8i x) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+INLINE int32_t max8_int(v8i x) {
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+#else
+INLINE v8 greatest(v8 a, v8 b) { return pick(a > b, a, b); }
+INLINE v8 least(v8 a, v8 b) { return pick(a < b, a, b); }
+INLINE v8i greatest_int(v8i a, v8i b) { return ((a > b) & a) | (~(a > b) & b); }
 INLINE float sum8(v8 x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7])); }
 
 INLINE float max8(v8 x) {
@@ -43,6 +75,19 @@ INLINE float max8(v8 x) {
     for (int i = 1; i < 8; i++) best = x[i] > best ? x[i] : best;
     return best;
 }
+
+INLINE int32_t sum8_int(v8i x) {
+    int32_t sum = 0;
+    for (int i = 0; i < 8; i++) sum += x[i];
+    return sum;
+}
+
+INLINE int32_t max8_int(v8i x) {
+    int32_t best = x[0];
+    for (int i = 1; i < 8; i++) best = x[i] > best ? x[i] : best;
+    return best;
+}
+#endif
 
 INLINE float half_to_float(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff, bits;
