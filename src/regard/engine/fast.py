@@ -6,13 +6,14 @@ bit, on what else is in the batch.
 """
 
 import ctypes
+import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.engine.native import library as c
@@ -23,14 +24,18 @@ from regard.engine.weights import Weights
 from regard.model.spec import Spec, StackSpec
 from regard.model.transformer import make_rotary
 
+LONGEST = 1 << 16  # tokens of a table of positions, or of a text that is read whole
+MOST_THREADS = 64
+
 
 def suits(spec: Spec) -> bool:
-    """Whether the engine knows everything that this network does."""
-    if spec.recurrent is not None:
+    """Whether the engine knows everything that this network does, and has room for its tables."""
+    if spec.recurrent is not None or (spec.decoder is not None and spec.head.kind != "lm"):
         return False
     stacks = spec.stacks.values()
     known = all(s.mlp.activation in c.ACTIVATIONS and s.attention.d_k <= c.WIDEST_HEAD for s in stacks)
-    return known and (spec.decoder is None or spec.head.kind == "lm")
+    bounded = [s for s in stacks if s is not spec.decoder or s.positions.kind != "rotary"]
+    return known and all(s.positions.limit <= LONGEST for s in bounded)
 
 
 class Text:
@@ -46,7 +51,9 @@ class Rows:
     """The arrays of a batch, filled in place."""
 
     def __init__(self, most: int) -> None:
-        self.ids, self.positions, self.visible, self.lengths, self.wanted = (zeros(most, dtype=np.int32) for _ in "12345")
+        self.ids, self.positions, self.visible, self.lengths, self.wanted = (
+            zeros(most, dtype=np.int32) for _ in "12345"
+        )
         self.texts, self.sources = (zeros(most, dtype=np.uint64) for _ in "12")
         self.struct = c.Batch(
             ids=self.ids.ctypes.data,
@@ -63,7 +70,7 @@ class Side:
     """A stack as the engine runs it: its plan, the rows that go through, and where they end up."""
 
     def __init__(self, builder: Builder, stack: StackSpec, X: Floats, threads: int) -> None:
-        self.plan = Plan(builder, threads, stack.attention.d_k)
+        self.plan, self.threads = Plan(builder, threads, stack.attention.d_k), threads
         self.rows, self.states = Rows(builder.max_rows), X
         self.rotary = make_rotary(stack)
         self.cosines = self.sines = np.zeros((0, 0), np.float32)
@@ -77,7 +84,9 @@ class Side:
             self.rows.struct.cosines, self.rows.struct.sines = self.cosines.ctypes.data, self.sines.ctypes.data
 
     def run(self, rows: int, wanted: int = 0) -> None:
+        """On as many threads as PyTorch would take; how many does not change a bit of the result."""
         self.rows.struct.rows, self.rows.struct.wanted = rows, wanted
+        self.plan.struct.threads = min(torch.get_num_threads(), self.threads)
         self.plan.run(self.rows.struct)
 
 
@@ -97,7 +106,7 @@ class Engine:
         native = library()
         assert native is not None
         self.native, self.spec, self.half = native, spec, half_cache
-        self.threads = threads or torch.get_num_threads()
+        self.threads = min(threads or os.cpu_count() or 1, MOST_THREADS)
         self.lock = threading.Lock()
         self.arena = Arena(native)
         self.crossed: c.Cache | None = None
@@ -107,6 +116,7 @@ class Engine:
             self.crossed = self._cache(spec.decoder, spec.decoder.n_layers)
         if spec.encoder:
             self.read = self._cache(spec.encoder, 1)  # a layer's keys and values, forgotten after it
+            self.desk = zeros(0, dtype=np.uint8)  # where they lie
             builder = Builder(native, self.arena, weights, spec, max(max_rows, spec.source_context))
             self.reader = Side(builder, spec.encoder, self._plan_reading(builder, spec.encoder), self.threads)
         if spec.decoder:
@@ -150,25 +160,31 @@ class Engine:
     def text_bytes(self, layout: c.Cache, capacity: int) -> int:
         return int(self.native.regard_text_bytes(layout, capacity))
 
+    def copy(self, text: Text, to: Text, length: int, capacity: int) -> None:
+        """The first `length` tokens of a text become those of another."""
+        self.native.regard_fork(ctypes.byref(self.written), capacity, to.pointer, text.pointer, length)
+        to.length = length
+
     def write(
         self,
         texts: Sequence[Text],
         tokens: Sequence[Sequence[int]],
         capacity: int,
         sources: "Sequence[Source] | None" = None,
+        wanted: Sequence[bool] | None = None,
     ) -> Tensor:
-        """Read new tokens of every text; logits of what follows each, (B, n_vocab)."""
+        """Read new tokens of every text; logits of what follows each, or each that is wanted: (B, n_vocab)."""
         assert self.writer is not None
-        n_vocab = self.spec.n_vocab
-        out = torch.empty(len(texts), up(n_vocab))
+        n_vocab, wanted = self.spec.n_vocab, [True] * len(texts) if wanted is None else wanted
+        out = torch.empty(sum(wanted), up(n_vocab))
         with self.lock:
             side, rows = self.writer, self.writer.rows
             side.turn_until(capacity)
             rows.struct.capacity, rows.struct.logits_stride = capacity, up(n_vocab)
             rows.struct.source_capacity = sources[0].capacity if sources else 0
-            filled = wanted = done = 0
+            filled = chosen = done = 0
             for i, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
-                assert ids and text.length + len(ids) <= capacity
+                assert 0 < len(ids) <= capacity - text.length, "a text outgrew its cache"
                 left = list(ids)
                 while left:
                     now, left = left[: side.plan.max_rows - filled], left[side.plan.max_rows - filled :]
@@ -179,17 +195,18 @@ class Engine:
                         rows.sources[here], rows.lengths[here] = sources[i].pointer, sources[i].length
                     text.length += len(now)
                     filled += len(now)
-                    if not left:
-                        rows.wanted[wanted], wanted = filled - 1, wanted + 1
+                    if not left and wanted[i]:
+                        rows.wanted[chosen], chosen = filled - 1, chosen + 1
                     if filled == side.plan.max_rows or (i + 1 == len(texts) and not left):
                         rows.struct.logits = out.data_ptr() + 4 * up(n_vocab) * done
-                        side.run(filled, wanted)
-                        done, filled, wanted = done + wanted, 0, 0
+                        side.run(filled, chosen)
+                        done, filled, chosen = done + chosen, 0, 0
         return out[:, :n_vocab]
 
-    def states(self, rows: Sequence[Sequence[int]]) -> list[Tensor]:
-        """The encoder's states of each text, (N, d)."""
-        return [states for group in self._groups(rows) for states in self._encode(group, None)]
+    def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """The states of each text, (N, d), of an encoder on its own."""
+        assert self.crossed is None
+        return (states for group in self._groups(rows) for states in self._encode(group, None))
 
     def sources(self, rows: Sequence[Sequence[int]]) -> "list[Source]":
         """Each text read, for a decoder to look up."""
@@ -201,7 +218,7 @@ class Engine:
             self._encode(group, list(islice(left, len(group))))
         return made
 
-    def _groups(self, rows: Sequence[Sequence[int]]) -> Iterable[list[Sequence[int]]]:
+    def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
         """Texts that go through together."""
         assert self.reader is not None
         group, size = list[Sequence[int]](), 0
@@ -217,17 +234,18 @@ class Engine:
         assert self.reader is not None
         capacity = up(max(map(len, texts)), 32)
         size = self.text_bytes(self.read, capacity)
-        memory = zeros(len(texts) * size, dtype=np.uint8)
         lengths = [len(text) for text in texts]
         total = sum(lengths)
         with self.lock:
             side, r = self.reader, self.reader.rows
             side.turn_until(capacity)
+            if self.desk.size < len(texts) * size:
+                self.desk = zeros(len(texts) * size, dtype=np.uint8)
             r.struct.capacity, r.struct.source_capacity = capacity, sources[0].capacity if sources else 0
             r.ids[:total] = np.concatenate([np.asarray(text, np.int32) for text in texts])
             r.positions[:total] = np.concatenate([np.arange(n) for n in lengths])
             r.visible[:total] = np.repeat(lengths, lengths)
-            r.texts[:total] = np.repeat(memory.ctypes.data + size * np.arange(len(texts), dtype=np.uint64), lengths)
+            r.texts[:total] = np.repeat(self.desk.ctypes.data + size * np.arange(len(texts), dtype=np.uint64), lengths)
             if sources:
                 r.sources[:total] = np.repeat(np.array([s.pointer for s in sources], np.uint64), lengths)
             side.run(total)
@@ -272,15 +290,55 @@ class FastDecoder:
                 picked.append(self.texts[row])
                 continue
             text = spare.pop() if spare else self._text()
-            self._fork(self.texts[row], text)
+            self.engine.copy(self.texts[row], text, self.texts[row].length, self.capacity)
             picked.append(text)
         self.texts = picked
         self.sources = None if self.sources is None else [self.sources[row] for row in rows]
 
-    def _fork(self, text: Text, other: Text) -> None:
-        native, layout = self.engine.native, ctypes.byref(self.engine.written)
-        native.regard_fork(layout, self.capacity, other.pointer, text.pointer, text.length)
-        other.length = text.length
+
+class FastLanes:
+    """Slots for the texts of a scheduler, fed side by side in one call.
+
+    `pieces` have a slot, new ids, and whether what follows them is wanted. The numbers are the same however a text is cut
+    into pieces and whatever stands in the other slots, so a slot's beginning may be shared at any length.
+    """
+
+    seamless = True
+
+    def __init__(self, engine: Engine, slots: int, room: int, chunk: int = MAX_ROWS) -> None:
+        self.engine, self.slots, self.room, self.chunk = engine, slots, room, chunk
+        self.capacity = up(room, 32)
+        self.most_bytes = slots * engine.text_bytes(engine.written, self.capacity)
+        self._texts = [self._new() for _ in range(slots)]
+
+    def _new(self) -> Text:
+        return Text(self.engine.text_bytes(self.engine.written, self.capacity))
+
+    def feed(self, pieces: "Sequence[Piece]") -> Tensor:
+        """Append the pieces, at most one to a slot; logits (wanted pieces, n_vocab) of what follows."""
+        texts, ids = [self._texts[piece.slot] for piece in pieces], [piece.ids for piece in pieces]
+        return self.engine.write(texts, ids, self.capacity, wanted=[piece.wanted for piece in pieces])
+
+    def share(self, source: int, slot: int, length: int) -> None:
+        """Make the slot hold the first `length` tokens that `source` holds; with itself, forget those after them."""
+        mine, theirs = self._texts[slot], self._texts[source]
+        assert length <= theirs.length
+        if source != slot:
+            self.engine.copy(theirs, mine, length, self.capacity)
+        mine.length = length
+
+    def free(self, slot: int) -> None:
+        """Forget the slot's text and give its memory back."""
+        self._texts[slot] = self._new()
+
+
+class Piece(Protocol):
+    @property
+    def slot(self) -> int: ...
+    @property
+    def ids(self) -> Sequence[int]: ...
+    @property
+    def wanted(self) -> bool: ...
 
 
 class FastTranslator(FastDecoder):

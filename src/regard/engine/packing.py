@@ -55,17 +55,17 @@ class Arena:
         base = up(self.memory.ctypes.data, 2 << 20)
         done = 0
         with ThreadPoolExecutor(2) as threads:
-            for size in threads.map(lambda job: self._pack(*job, base), self.jobs):
+            for size in threads.map(lambda job: self._pack(base, *job), self.jobs):
                 done += size
                 if progress is not None:
                     progress(done, self.size)
         self.jobs.clear()
 
-    def _pack(self, W: Matrix, read: Callable[[], Sequence[Stored]], offset: int, size: int, base: int) -> int:
+    def _pack(self, base: int, W: Matrix, read: Callable[[], Sequence[Stored]], offset: int, size: int) -> int:
         stored = read()
         starts = [s.rows.ctypes.data + s.rows.strides[0] * np.arange(len(s.rows), dtype=np.uint64) for s in stored]
         pointers = np.concatenate(starts).astype(np.uint64)
         failed = self.native.regard_pack(W.format, pointers.ctypes.data, len(pointers), W.columns, base + offset)
-        assert not failed and len(pointers) == W.rows
+        assert not failed, f"{len(pointers)} rows of {W.columns} numbers could not be packed"
         W.data = base + offset
         return size

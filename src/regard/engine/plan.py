@@ -211,7 +211,14 @@ class Builder:
         return self.buffers[name]
 
     def block(
-        self, path: str, X: Floats, layer: int, stack: StackSpec, own: c.Cache, crossed: c.Cache | None, last: bool = False
+        self,
+        path: str,
+        X: Floats,
+        layer: int,
+        stack: StackSpec,
+        own: c.Cache,
+        crossed: c.Cache | None,
+        last: bool = False,
     ) -> Floats:
         """`last`: of what follows only the wanted rows matter."""
         causal = crossed is not None or self.spec.kind == "decoder"

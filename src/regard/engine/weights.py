@@ -4,6 +4,7 @@ Both answer the same questions by the network's own names: a matrix as rows of b
 float32. A GGUF file's 8-bit and 4-bit blocks are handed on unchanged, so the engine computes with the file's own integers.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,10 +16,12 @@ from torch import nn
 
 from regard.engine.native.library import FORMATS
 from regard.model.spec import Spec
-from regard.model.transformer import build
-from regard.model.weightmap import Move, plan_loading
+from regard.model.weightmap import Move
 from regard.store.gguf import GGUF
-from regard.store.open import Opened
+from regard.store.open import Opened, plan_network
+from regard.store.quant import named_format
+
+log = logging.getLogger("regard")
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
@@ -83,13 +86,11 @@ class FileWeights:
 
     def __init__(self, opened: Opened) -> None:
         assert isinstance(opened.file, GGUF)
-        with torch.device("meta"):
-            net = build(opened.spec)
+        net, plan = plan_network(opened)
         self.file = opened.file
         self.shapes = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
-        names, shape = opened.file.names, opened.file.shape
-        plan = plan_loading(opened.table, str(opened.path), names, shape, self.shapes, opened.spec.tied)
         self.moves: dict[str, Move] = {name: move for move in plan.moves for name in move.ours}
+        self.suspicious: set[str] = set()
         self.zero = set(opened.table.zero) & set(self.shapes)
         self.first = {
             other: next(name for name in group if name in self.moves) for group in opened.spec.tied for other in group
@@ -114,7 +115,24 @@ class FileWeights:
         else:
             theirs = self.file.tensor(move.theirs)
         ours = move.form.load(theirs, shapes)[move.ours.index(name)].contiguous()
-        return Stored(format, ours.view(torch.uint8).numpy(), self.shapes[name][1])
+        stored = Stored(format, ours.view(torch.uint8).numpy(), self.shapes[name][1])
+        self._check(move.theirs, stored)
+        return stored
+
+    def _check(self, name: str, stored: Stored) -> None:
+        """Note a tensor with NaN or infinite numbers; of integers in blocks, the scales tell."""
+        form = named_format(stored.format)
+        blocks = stored.rows.reshape(-1).view(form.layout)
+        scales = blocks if form.layout.names is None else np.stack([blocks[n] for n in form.layout.names if n in "dm"])
+        finite = (scales & 0x7F80) != 0x7F80 if form.name == "BF16" else np.isfinite(scales)
+        if not finite.all():
+            self.suspicious.add(name)
+
+    def warn(self) -> None:
+        """Say what was noted."""
+        if self.suspicious:
+            named = ", ".join(sorted(self.suspicious)[:3])
+            log.warning("%s: %d tensors hold NaN or infinite weights (%s)", self.file.path, len(self.suspicious), named)
 
     def vector(self, name: str) -> NDArray[np.float32] | None:
         name = self.one_name(name)
@@ -122,4 +140,7 @@ class FileWeights:
             return np.zeros(tuple(self.shapes[name]), np.float32) if name in self.zero else None
         move = self.moves[name]
         loaded = move.form.load(self.file.tensor(move.theirs), [self.shapes[ours] for ours in move.ours])
-        return loaded[move.ours.index(name)].contiguous().numpy()
+        vector: NDArray[np.float32] = loaded[move.ours.index(name)].contiguous().numpy()
+        if not np.isfinite(vector).all():
+            self.suspicious.add(move.theirs)
+        return vector

@@ -23,7 +23,8 @@ LANES, BLOCK, FEW, CHUNK, WIDEST_HEAD = 8, 32, 4, 128, 512
 
 
 class Matrix(ctypes.Structure):
-    _fields_ = [(n, c_int32) for n in ("format", "rows", "columns", "unused")] + [
+    _fields_ = [
+        *((n, c_int32) for n in ("format", "rows", "columns", "unused")),
         ("group_bytes", c_int64),
         ("data", c_void_p),
     ]

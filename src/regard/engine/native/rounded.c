@@ -11,6 +11,7 @@
 #include "simd.h"
 
 #define LIMIT 16256 /* 127 · 128 */
+#define AHEAD 3072  /* bytes of the matrix asked for in advance: a third faster from memory than without asking */
 
 static const int64_t BLOCK_BYTES[] = {[Q8_0] = 272, [Q4_0] = 144, [Q4_1] = 160};
 
@@ -188,6 +189,7 @@ INLINE void strip(const int format, const int R, const uint8_t *w, int64_t block
         const float *scale = x->scale + row * blocks + b, *sum = x->sum + row * blocks + b;
         const v8 d = load_half((const uint16_t *)w);
         v8i dots[4];
+        for (int64_t ahead = AHEAD; ahead < AHEAD + BLOCK_BYTES[format]; ahead += 64) __builtin_prefetch(w + ahead);
         if (format == Q8_0) dots_8(R, w + 16, q, dots);
         else dots_4(R, w + (format == Q4_1 ? 32 : 16), q, dots);
 #pragma GCC unroll 4
