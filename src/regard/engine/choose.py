@@ -41,12 +41,14 @@ def wanted(engine: str, spec: Spec, device: str) -> bool:
     return reason is None
 
 
-def engine_of_network(net: nn.Module, spec: Spec, rounded: Rounded | None = None) -> Engine:
-    """Keys and values are kept in 16 bits unless the weights have 32. Matrices in `rounded` are packed as listed there."""
+def engine_of_network(
+    net: nn.Module, spec: Spec, rounded: Rounded | None = None, *, half_cache: bool | None = None
+) -> Engine:
+    """Matrices in `rounded` are packed as listed there. Keys and values are kept in 16 bits unless the weights have 32."""
     whole = not rounded and next(net.parameters()).dtype == torch.float32
     shapes = {name: p.shape for name, p in net.named_parameters()}
     stored = {name: Stored(format, rows, shapes[name][1]) for name, (format, rows) in (rounded or {}).items()}
-    return Engine(spec, NetworkWeights(net, spec, stored), half_cache=not whole)
+    return Engine(spec, NetworkWeights(net, spec, stored), half_cache=not whole if half_cache is None else half_cache)
 
 
 def engine_of_file(opened: Opened, progress: Progress | None = None) -> Engine | None:

@@ -1,7 +1,7 @@
 """The shared library as Python sees it: engine.h's structs, its functions with their types, and whether it is there at all.
 
 `library()` gives it, or None with one remark in the log: not built, or REGARD_ENGINE=torch asks for the other path.
-REGARD_KERNELS=portable runs the plain C kernels where better ones would be chosen.
+REGARD_KERNELS=portable runs the plain C kernels where better ones would be chosen; REGARD_LIBRARY names another build.
 """
 
 import ctypes
@@ -103,7 +103,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 def library() -> ctypes.CDLL | None:
     if os.environ.get("REGARD_ENGINE", "native") == "torch":
         return None
-    path = Path(__file__).with_name(NAME)
+    path = Path(os.environ.get("REGARD_LIBRARY") or Path(__file__).with_name(NAME))
     try:
         native = open_library(path)
     except (OSError, AttributeError) as problem:
