@@ -147,14 +147,15 @@ class Model:
         self.pooling: Pooling = opened.pooling
         self._family: Family = opened.family
         self._tokenizer: Tokenizer | None = opened.tokenizer
-        self._lock = threading.Lock()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
 
     @property
     def net(self) -> Network:
         """The network itself, which can be watched, edited and trained."""
-        if self._net is None:
-            self._net = load_network(self.opened)
-            self._packed = fingerprint(self._net)
+        with self._reading:
+            if self._net is None:
+                net = load_network(self.opened)
+                self._packed, self._net = fingerprint(net), net
         return self._net
 
     @property

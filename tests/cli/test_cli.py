@@ -254,6 +254,7 @@ def test_verify_is_a_table_and_its_code_is_the_verdict(regard, tiny_model, monke
         "cached = uncached",
         "batch = single",
         "readable = fused",
+        "native = PyTorch",
         "regard = transformers",
     ]
     assert all(line.endswith("holds") for line in lines[1:])

@@ -33,8 +33,8 @@ def steps(stepper, picks=([0, 0, 2, 1], [3, 3, 1])):
     logits = [stepper.start()]
     for n, rows in enumerate(picks):
         stepper.pick(rows)
-        for i in range(4):
-            logits.append(stepper.step(torch.tensor([5 + (i + 3 * j + n) % 40 for j in range(len(rows))])))
+        ids = [torch.tensor([5 + (i + 3 * j + n) % 40 for j in range(len(rows))]) for i in range(4)]
+        logits += [stepper.step(new) for new in ids]
     return logits
 
 

@@ -17,8 +17,8 @@ from regard.engine.weights import FileWeights, NetworkWeights, Stored
 from regard.errors import ConfigError
 from regard.model.spec import Spec
 from regard.store.gguf import GGUF
-from regard.store.open import Opened
-from regard.store.quant import Bytes
+from regard.store.open import Opened, available_memory, refuse_if_too_large
+from regard.store.quant import Bytes, named_format
 
 ENGINES = ("auto", "native", "torch")
 Rounded = Mapping[str, tuple[str, Bytes]]  # parameter → number format, rows of its blocks
@@ -43,8 +43,14 @@ def wanted(engine: str, spec: Spec, device: str) -> bool:
 
 def engine_of_network(
     net: nn.Module, spec: Spec, rounded: Rounded | None = None, *, half_cache: bool | None = None
-) -> Engine:
-    """Matrices in `rounded` are packed as listed there. Keys and values are kept in 16 bits unless the weights have 32."""
+) -> Engine | None:
+    """Matrices in `rounded` are packed as listed there. Keys and values are kept in 16 bits unless the weights have 32.
+
+    None if there is no memory for the weights a second time.
+    """
+    needed, room = sum(p.numel() * p.element_size() for p in net.parameters()), available_memory()
+    if room is not None and needed > room:
+        return None
     whole = not rounded and next(net.parameters()).dtype == torch.float32
     shapes = {name: p.shape for name, p in net.named_parameters()}
     stored = {name: Stored(format, rows, shapes[name][1]) for name, (format, rows) in (rounded or {}).items()}
@@ -56,8 +62,10 @@ def engine_of_file(opened: Opened, progress: Progress | None = None) -> Engine |
     if not isinstance(opened.file, GGUF):
         return None
     weights = FileWeights(opened)
-    if all(weights.form(name)[0] == "F32" for name, shape in weights.shapes.items() if len(shape) == 2):
+    forms = [weights.form(name) for name, shape in weights.shapes.items() if len(shape) == 2]
+    if all(format == "F32" for format, _, _ in forms):
         return None
+    refuse_if_too_large(opened.path, sum(named_format(f).nbytes((n, m)) for f, n, m in forms), "cpu")
     engine = Engine(opened.spec, weights, half_cache=True, progress=progress)
     weights.warn()
     return engine

@@ -12,7 +12,7 @@
 
 #define MOST 64
 #define PATIENCE 2000  /* spins at a barrier before yielding */
-#define LINGER 20000   /* spins between calls before sleeping, about a millisecond's quarter */
+#define LINGER 20000   /* spins between calls before sleeping, a quarter of a millisecond or so */
 
 static struct {
     pthread_mutex_t turn, asleep; /* one caller at a time; guards sleeping */
@@ -36,9 +36,10 @@ static inline void breathe(void) {
 }
 
 void pool_meet(void) {
-    if (pool.threads == 1) return;
+    const unsigned threads = (unsigned)pool.threads; /* read before arriving: once all have, the next call may change it */
+    if (threads == 1) return;
     const unsigned now = atomic_load_explicit(&pool.met, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&pool.arrived, 1, memory_order_acq_rel) + 1 == (unsigned)pool.threads) {
+    if (atomic_fetch_add_explicit(&pool.arrived, 1, memory_order_acq_rel) + 1 == threads) {
         atomic_store_explicit(&pool.arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&pool.met, now + 1, memory_order_release);
         return;
