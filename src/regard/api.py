@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from regard.engine.decode import Decoder, Stepper, Translator, pad
+from regard.engine.choose import Rounded, engine_of_file, engine_of_network, fingerprint, wanted
+from regard.engine.decode import Decoder, Stepper, Translator, lay_out_for_decoding, pad
 from regard.engine.encode import Progress, pool, run_batched
+from regard.engine.fast import Engine, FastDecoder, FastTranslator
 from regard.engine.generate import Answer, Token, generate, search
+from regard.engine.lanes import Lanes, NativeLanes, TorchLanes, bytes_per_token, native_bytes
 from regard.engine.sample import RowState, start
 from regard.engine.settings import Settings
 from regard.errors import ConfigError, GenerationError, TaskError, TokenizerError
 from regard.model.registry import Family
 from regard.model.spec import Spec
-from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, class_logits
+from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, build, class_logits
+from regard.nn.see import watched
 from regard.store.open import Opened, Pooling, load_network, open_model
 from regard.text.chat import encode_chat
 from regard.text.tokenizer import Tokenizer
@@ -44,21 +48,29 @@ def load(
     dtype: str | torch.dtype | None = None,
     device: str = "auto",
     quantize: str | None = None,
+    engine: str = "auto",
     progress: Any = None,
 ) -> "Model":
     """A model by name, directory, .gguf file or training run.
 
     dtype: float32 unless given, in which results equal Hugging Face's. device: auto takes a GPU if there is one.
-    quantize: "q8" or "q4" rounds the matrices as those formats store them. progress: called with weights done, in all.
+    quantize: "q8" or "q4" rounds the matrices as those formats store them. engine: "auto" writes and embeds with the native
+    engine where it can, "torch" never. progress: called with weights done, in all.
+
+    A GGUF file's 16-, 8- and 4-bit weights are computed with as they are, unless a dtype is given; its network, in
+    float32, is then only made when somebody looks into it.
     """
     opened = open_model(where)
-    chosen = choose_device(device)
-    net = load_network(opened, choose_dtype(dtype), chosen, progress)
+    chosen, kind = choose_device(device), choose_dtype(dtype)
+    native = wanted(engine, opened.spec, chosen)
+    if native and dtype is None and quantize is None and (packed := engine_of_file(opened, progress)) is not None:
+        return Model(None, opened, str(where), native=True, engine=packed)
+    net, rounded = load_network(opened, kind, chosen, progress), None
     if quantize is not None:
         from regard.store.rounding import round_weights
 
-        round_weights(net, quantize)
-    return Model(net, opened, str(where))
+        rounded = round_weights(net, quantize)
+    return Model(net, opened, str(where), native=native, rounded=rounded)
 
 
 def choose_dtype(dtype: str | torch.dtype | None) -> torch.dtype:
@@ -114,8 +126,21 @@ class Asked:
 
 
 class Model:
-    def __init__(self, net: Network, opened: Opened, name: str = "") -> None:
-        self.net: Network = net
+    def __init__(
+        self,
+        net: Network | None,
+        opened: Opened,
+        name: str = "",
+        *,
+        native: bool = False,
+        engine: Engine | None = None,
+        rounded: Rounded | None = None,
+    ) -> None:
+        """net: None reads it from the files when it is first looked at. native: the native engine writes and embeds;
+        `engine`, if it is there already, else packed when needed, with `rounded` matrices as their formats store them."""
+        self._net = net
+        self._native, self._engine, self._rounded = native, engine, rounded
+        self._packed: Any = None  # what the weights were when they were packed
         self.opened = opened
         self.spec: Spec = opened.spec
         self.config: dict[str, Any] = opened.config
@@ -124,10 +149,40 @@ class Model:
         self.pooling: Pooling = opened.pooling
         self._family: Family = opened.family
         self._tokenizer: Tokenizer | None = opened.tokenizer
-        self._lock = threading.Lock()
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+
+    @property
+    def net(self) -> Network:
+        """The network itself, which can be watched, edited and trained."""
+        with self._reading:
+            if self._net is None:
+                net = load_network(self.opened)
+                self._packed, self._net = fingerprint(net), net
+        return self._net
+
+    @property
+    def engine(self) -> Engine | None:
+        """The native engine with the weights as they are now. None: PyTorch computes, as it does when somebody watches."""
+        if not self._native or watched():
+            return None
+        if self._net is not None and (now := fingerprint(self._net)) != self._packed:
+            rounded = self._rounded if self._packed is None else None  # rewritten since
+            self._engine, self._packed = engine_of_network(self._net, self.spec, rounded), now
+        return self._engine
+
+    def prepare(self) -> None:
+        """Lay the weights out for writing now, instead of when the first text is asked for."""
+        if self.engine is None and self.spec.head.kind == "lm":
+            lay_out_for_decoding(self.net)
+
+    @property
+    def nbytes(self) -> int:
+        """What the weights take now: the network's, the native engine's, or both."""
+        network = 0 if self._net is None else sum(p.numel() * p.element_size() for p in self._net.parameters())
+        return network + (0 if self._engine is None else self._engine.arena.size)
 
     def __repr__(self) -> str:
-        n = sum(p.numel() for p in self.net.parameters())
+        n = sum(p.numel() for p in self.net.parameters()) if self._net is not None else count_parameters(self.spec)
         return f"<regard.Model {self.name}: {self.family}, {self.spec.kind}, {n:,} parameters>"
 
     @property
@@ -136,7 +191,7 @@ class Model:
 
     @property
     def device(self) -> torch.device:
-        return next(self.net.parameters()).device
+        return torch.device("cpu") if self._net is None else next(self._net.parameters()).device
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -253,7 +308,7 @@ class Model:
 
     def chat_ids(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
         """The conversation as the model's own template writes it, ready for its answer."""
-        self._need(DecoderOnly, "chat")
+        self._need("decoder", "chat")
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         return encode_chat(self.tokenizer, [dict(m) for m in messages])
@@ -262,7 +317,7 @@ class Model:
         self, texts: str | Sequence[str], num_beams: int = 4, *, progress: Progress | None = None, **given: Any
     ) -> list[str]:
         """What an encoder-decoder writes for each text."""
-        self._need(Seq2Seq, "translate")
+        self._need("encoder-decoder", "translate")
         sources = [texts] if isinstance(texts, str) else list(texts)
         written = [""] * len(sources)
         order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
@@ -292,12 +347,27 @@ class Model:
 
         Unless told how long it may be, an answer may fill the context.
         """
-        self._need(DecoderOnly, "continue a text")
+        self._need("decoder", "continue a text")
         room = min(context or self.spec.context, self.spec.context)
         settings = self._settings({**given, "num_beams": 1})
         (ids,) = self._prompts(prompt, False)
         ids = ids or [self._first_token()]
         return start(settings, ids, settings.room(len(ids), room))
+
+    def slot_bytes(self, room: int) -> int:
+        """What the keys and values of a text of so many tokens take."""
+        if (engine := self.engine) is not None:
+            return native_bytes(engine, room)
+        assert isinstance(self.net, DecoderOnly)
+        return room * bytes_per_token(self.net.stack, self.net.embed.tokens.weight.element_size())
+
+    def lanes(self, slots: int, room: int) -> Lanes:
+        """Slots for a scheduler, on the fastest engine that knows this network."""
+        self._need("decoder", "continue a text")
+        if (engine := self.engine) is not None:
+            return NativeLanes(engine, slots, room)
+        assert isinstance(self.net, DecoderOnly)
+        return TorchLanes(self.net, slots, room)
 
     def _settings(self, given: Mapping[str, Any]) -> Settings:
         """The model's own settings with what was given, checked against the model, with a seed."""
@@ -311,24 +381,34 @@ class Model:
         if self.spec.head.kind != "lm":
             raise TaskError(f"{self.name} has no language-modelling head, so it cannot write text.")
         settings = self._settings(given)
-        if settings.max_new_tokens is None and settings.max_length is None and isinstance(self.net, DecoderOnly):
+        if settings.max_new_tokens is None and settings.max_length is None and self.spec.kind == "decoder":
             settings = settings.replace(max_new_tokens=min(ANSWER_LENGTH, self.spec.context))
         with self._lock:  # the weights are laid out anew the first time
             return (
                 self._ask_decoder(prompts, settings)
-                if isinstance(self.net, DecoderOnly)
+                if self.spec.kind == "decoder"
                 else self._ask_seq2seq(prompts, settings)
             )
 
     def _ask_decoder(self, prompts: list[list[int]], settings: Settings) -> Asked:
-        assert isinstance(self.net, DecoderOnly)
         prompts = [ids or [self._first_token()] for ids in prompts]
         rooms = [settings.room(len(ids), self.spec.context) for ids in prompts]
         rows, prompt_of = make_rows(settings, prompts, rooms)
-        return Asked(Decoder(self.net, prompts, max(rooms)), rows, prompt_of, settings, len(prompts))
+        return Asked(self._decoder(prompts, max(rooms)), rows, prompt_of, settings, len(prompts))
+
+    def _decoder(self, prompts: list[list[int]], room: int) -> Stepper:
+        if (engine := self.engine) is not None:
+            return FastDecoder(engine, prompts, room)
+        assert isinstance(self.net, DecoderOnly)
+        return Decoder(self.net, prompts, room)
+
+    def _translator(self, sources: list[list[int]], starts: list[list[int]], room: int) -> Stepper:
+        if (engine := self.engine) is not None:
+            return FastTranslator(engine, sources, starts, room)
+        assert isinstance(self.net, Seq2Seq)
+        return Translator(self.net, sources, starts, room)
 
     def _ask_seq2seq(self, sources: list[list[int]], settings: Settings) -> Asked:
-        assert isinstance(self.net, Seq2Seq)
         limit = self.spec.source_context
         for ids in sources:
             if not ids or len(ids) > limit:
@@ -339,7 +419,7 @@ class Model:
         room = settings.room(1, self.spec.context)
         rows, prompt_of = make_rows(settings, starts, [room] * len(starts))
         with torch.inference_mode():
-            stepper = Translator(self.net, sources, starts, room)
+            stepper = self._translator(sources, starts, room)
         return Asked(stepper, rows, prompt_of, settings, len(sources))
 
     @cached_property
@@ -364,8 +444,15 @@ class Model:
         listed = [texts] if isinstance(texts, str) else list(texts)
         if not listed:
             return torch.empty(0, self.spec.d)
-        rows = self._encode_all(listed, self.pooling.max_tokens)
-        net, p = self.net, self.pooling
+        rows, p = self._encode_all(listed, self.pooling.max_tokens), self.pooling
+        if self.spec.kind == "encoder" and (engine := self.engine) is not None:
+            vectors = []
+            for done, states in enumerate(engine.states(rows), 1):
+                vectors.append(pool(states[None], None, p.mode, p.normalise)[0])
+                if progress is not None:
+                    progress(done, len(rows))
+            return torch.stack(vectors)
+        net = self.net
 
         def run(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
             states = net.encode(ids, real) if isinstance(net, Seq2Seq) else net.states(ids, real)
@@ -469,9 +556,9 @@ class Model:
     def _run(self, rows: list[list[int]], run: Any, progress: Progress | None) -> list[Tensor]:
         return run_batched(rows, run, pad_id=self.spec.pad_id or 0, device=self.device, progress=progress)
 
-    def _need(self, kind: Any, wish: str) -> None:
-        if not isinstance(self.net, kind) or self.spec.head.kind != "lm":
-            needed = "an encoder-decoder (BART, Marian, …)" if kind is Seq2Seq else "a decoder (GPT-2, Llama, …)"
+    def _need(self, kind: str, wish: str) -> None:
+        if self.spec.kind != kind or self.spec.head.kind != "lm":
+            needed = "an encoder-decoder (BART, Marian, …)" if kind != "decoder" else "a decoder (GPT-2, Llama, …)"
             raise TaskError(f"{self.name} cannot {wish}: {self._what_it_is()}; this needs {needed} that writes text.")
 
     def _need_head(self, head: str, wish: str) -> None:
@@ -510,11 +597,11 @@ class Model:
             return self._fit(self.tokenizer.encode(given, allow_control=masks))
 
         ids, target_ids, written = ids_of(text), None, list[Token]()
-        writes = isinstance(self.net, Seq2Seq) and self.spec.head.kind == "lm" and target is None
+        writes = self.spec.kind == "encoder-decoder" and self.spec.head.kind == "lm" and target is None
         if writes or max_new_tokens:
             most = {"max_new_tokens": max_new_tokens} if max_new_tokens else {}
             written = list(self.stream_tokens(ids, alternatives=10, **{"temperature": 0, **most, **sampling}))
-        if isinstance(self.net, Seq2Seq):
+        if self.spec.kind == "encoder-decoder":
             start = self.settings.decoder_start_token_id or 0
             said = [token.id for token in written] if writes else ids_of(target if target is not None else ids)
             target_ids = [start, *(said[:-1] if said and said[-1] in self.spec.eos_ids else said)]
@@ -585,6 +672,11 @@ class Model:
                 path, self.net, self.spec, self._family, self.config, self._tokenizer, self.pooling, chosen
             )
         raise ConfigError(f"format is {format!r}; it can be hf or gguf.")
+
+
+def count_parameters(spec: Spec) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in build(spec).parameters())
 
 
 def make_rows(

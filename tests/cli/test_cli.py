@@ -254,6 +254,7 @@ def test_verify_is_a_table_and_its_code_is_the_verdict(regard, tiny_model, monke
         "cached = uncached",
         "batch = single",
         "readable = fused",
+        "native = PyTorch",
         "regard = transformers",
     ]
     assert all(line.endswith("holds") for line in lines[1:])
@@ -283,7 +284,7 @@ def test_verify_json_and_nan(regard, tiny_model, monkeypatch):
 def test_verify_works_without_a_tokenizer(regard, saved, name):
     ran = regard("verify", saved(name))
     assert ran.code == 0, ran.err
-    assert ran.out.count("holds") == (4 if name == "gpt2" else 3)
+    assert ran.out.count("holds") == (5 if name == "gpt2" else 3)
 
 
 # ── keeping ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -24,20 +24,21 @@ import torch
 
 import regard
 import serving
-from regard.engine.lanes import TorchLanes
-from regard.serve import engines as serve_engines
+from regard.engine.lanes import NativeLanes
 from regard.serve import guard
+from regard.serve.engines import Engines
 from regard.serve.guard import MOST_HEADERS
 from regard.serve.journal import Lines
 from regard.serve.openai import MOST_BODY
 from regard.serve.shallow import MOST_DEPTH, depth
+from regard.serve.shelf import Shelf
 
 KEY = "a key that nobody knows"
 ASK = {"model": "toy-gpt", "prompt": "The old king", "temperature": 0, "max_tokens": 8}
 LONG = ASK | {"max_tokens": 120, "logit_bias": {"0": -100}}  # the end token is out of reach
 
 
-class Gated(TorchLanes):
+class Gated(NativeLanes):
     """Lanes whose steps can be stopped, slowed, or made to fail on a token."""
 
     gate = threading.Event()
@@ -54,7 +55,7 @@ class Gated(TorchLanes):
 
 @pytest.fixture
 def gated(monkeypatch) -> Iterator[type[Gated]]:
-    monkeypatch.setattr(serve_engines, "new_lanes", Gated)
+    monkeypatch.setattr(regard.Model, "lanes", lambda model, slots, room: Gated(model.engine, slots, room))
     Gated.gate.set()
     yield Gated
     Gated.gate.set()
@@ -394,14 +395,14 @@ def test_a_model_that_must_make_room_finishes_what_it_has_begun(page, tmp_path, 
 def test_caches_have_a_bound_and_what_cannot_fit_is_refused(page, caplog):
     token = 2 * 4 * 128 * 4
     with caplog.at_level(logging.WARNING):
-        engines = serve_engines.Engines(serve_engines.Shelf(["toy-gpt"], most_bytes=4 * 128 * token * 3), slots=8)
+        engines = Engines(Shelf(["toy-gpt"], most_bytes=4 * 128 * token * 3), slots=8)
         assert engines.engine("toy-gpt").scheduler.lanes.slots == 3
         engines.close()
     assert "3 slots instead of 8" in caplog.text
-    small = serve_engines.Engines(serve_engines.Shelf(["toy-gpt"], most_bytes=4 * 100 * token))
+    small = Engines(Shelf(["toy-gpt"], most_bytes=4 * 100 * token))
     with pytest.raises(regard.RegardError, match="smaller --context"):
         small.engine("toy-gpt")
-    fits = serve_engines.Engines(serve_engines.Shelf(["toy-gpt"], most_bytes=4 * 100 * token), context=50)
+    fits = Engines(Shelf(["toy-gpt"], most_bytes=4 * 100 * token), context=50)
     assert fits.engine("toy-gpt").context == 50
     fits.close()
 

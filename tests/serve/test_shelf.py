@@ -4,7 +4,7 @@ import pytest
 
 from regard.errors import ConfigError, NotFound, RegardError
 from regard.serve.bounded import Bounded
-from regard.serve.shelf import Shelf, weight
+from regard.serve.shelf import Shelf
 from regard.store.hub import BUNDLED
 
 
@@ -56,7 +56,9 @@ def test_models_make_room_and_take_their_runs_with_them():
     assert gone == []
     shelf.model("toy-bert-tags")
     assert gone == ["toy-gpt"]
-    assert weight(first) == 4 * 912_128
+    assert (
+        first.nbytes > 7e6
+    )  # 912,128 weights in 4 bytes, and nearly all of them again as the native engine reads them
     assert shelf.model("toy-gpt") is not first
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.engine.decode import Stepper, first_logits
 from regard.engine.sample import RowState, adjust
 from regard.engine.settings import Settings
+from regard.engine.threads import one_thread
 
 NEVER = -1.0e9  # the score of a beam that does not exist
 
@@ -97,17 +98,18 @@ def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
         logits = first_logits(stepper, [i for i, s in enumerate(searches) if not s.over for _ in range(s.k)])
     while active and logits is not None:
         picked, ids, first = list[int](), list[int](), 0
-        P = logits.float().log_softmax(-1)  # (Σ k, n_vocab)
-        scores = adjust(P, [row for s in active for row in s.running])
-        if active[0].settings.renormalize_logits:
-            scores = scores.log_softmax(-1)
-        for s in active:
-            block = slice(first, first + len(s.running))
-            parents = s.advance(best_continuations(s, scores[block], P[block]))
-            if not s.over:
-                picked += [first + beam for beam in parents]
-                ids += [row.ids[-1] for row in s.running]
-            first = block.stop
+        with one_thread():
+            P = logits.float().log_softmax(-1)  # (Σ k, n_vocab)
+            scores = adjust(P, [row for s in active for row in s.running])
+            if active[0].settings.renormalize_logits:
+                scores = scores.log_softmax(-1)
+            for s in active:
+                block = slice(first, first + len(s.running))
+                parents = s.advance(best_continuations(s, scores[block], P[block]))
+                if not s.over:
+                    picked += [first + beam for beam in parents]
+                    ids += [row.ids[-1] for row in s.running]
+                first = block.stop
         active = [s for s in active if not s.over]
         if active:
             stepper.pick(picked)

@@ -1,13 +1,13 @@
 """Where the texts of a scheduler stand: slots, each with a cache of its own, that are fed new tokens side by side.
 
 In: pieces of texts, each for its slot. Out: the logits of what follows those pieces that ask for them. `Lanes` is what a
-scheduler needs of an engine; `TorchLanes` is the torch path's.
+scheduler needs of an engine; `NativeLanes` are the native engine's, `TorchLanes` PyTorch's.
 
-**What a text gives must not depend on what else is there**, to the last bit. A product of many rows may round its sums
-differently from the product of each row alone, so `TorchLanes` computes every piece on its own. It may also round
-differently when a text is cut into other pieces; so a prompt is always cut at multiples of `chunk`, and a cache is taken
-over by another text at such places only. An engine whose sums do not depend on the cutting says that it is `seamless`, and
-its caches may be taken over anywhere.
+**What a text gives must not depend on what else is there**, to the last bit. The native engine sums every row by itself, in
+an order that depends on nothing else, so all pieces go through together, may be cut anywhere, and a cache may be taken over
+at any length: it is `seamless`. PyTorch may round a product of many rows differently from the product of each row alone, so
+`TorchLanes` computes every piece on its own; and it may round differently when a text is cut into other pieces, so a prompt
+is always cut at multiples of `chunk`, and a cache is taken over by another text at such places only.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import lay_out_for_decoding
+from regard.engine.fast import Engine, Text
+from regard.engine.packing import up
 from regard.model.spec import StackSpec
 from regard.model.transformer import DecoderOnly
 
@@ -125,6 +127,33 @@ class TorchLanes:
         return sum(cache.nbytes() for cache in self._caches)
 
 
-def new_lanes(net: DecoderOnly, slots: int, room: int) -> Lanes:
-    """The lanes of the fastest engine that knows this network."""
-    return TorchLanes(net, slots, room)
+class NativeLanes:
+    seamless = True
+
+    def __init__(self, engine: Engine, slots: int, room: int, chunk: int = CHUNK) -> None:
+        self.engine, self.slots, self.room, self.chunk = engine, slots, room, chunk
+        self.capacity = up(room, 32)
+        self.most_bytes = slots * native_bytes(engine, room)
+        self._texts = [self._new() for _ in range(slots)]
+
+    def _new(self) -> Text:
+        return Text(native_bytes(self.engine, self.room))
+
+    def feed(self, pieces: Sequence[Piece]) -> Tensor:
+        texts, ids = [self._texts[piece.slot] for piece in pieces], [piece.ids for piece in pieces]
+        return self.engine.write(texts, ids, self.capacity, wanted=[piece.wanted for piece in pieces])
+
+    def share(self, source: int, slot: int, length: int) -> None:
+        mine, theirs = self._texts[slot], self._texts[source]
+        assert length <= theirs.length
+        if source != slot:
+            self.engine.copy(theirs, mine, length, self.capacity)
+        mine.length = length
+
+    def free(self, slot: int) -> None:
+        self._texts[slot] = self._new()
+
+
+def native_bytes(engine: Engine, room: int) -> int:
+    """What a slot takes when it is full."""
+    return engine.text_bytes(engine.written, up(room, 32))

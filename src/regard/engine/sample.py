@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.settings import Settings
+from regard.engine.threads import one_thread
 from regard.errors import GenerationError
 
 _ONE = 2**40  # the weight of the best token
@@ -161,6 +162,7 @@ def start(settings: Settings, prompt: Sequence[int], limit: int | None = None) -
     return [first] + [first.fork(sample) for sample in range(1, settings.n)]
 
 
+@one_thread()
 def next_ids(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, Tensor]:
     """Choose one id per row and push it: ids (B,) and their log-probabilities (B,) under the model's own distribution.
 
@@ -182,6 +184,7 @@ def logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     return logits.float().log_softmax(-1).gather(-1, ids)
 
 
+@one_thread()
 def top_logprobs(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` likeliest ids of each row, best first, and their log-probabilities: both (B, count)."""
     _, ids = ranked(logits, min(count, logits.shape[-1]))

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regard.engine.choose import engine_of_network, wanted
 from regard.engine.decode import Decoder, Translator, pad
+from regard.engine.fast import FastDecoder, FastTranslator
 from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, class_logits
 from regard.nn.see import watching
 
@@ -38,15 +40,15 @@ def verify(net: Network, rows: list[list[int]], source: Path, config: dict[str, 
     """`rows`: at least two texts of different lengths, as ids."""
     scale = max(float(out.abs().max()) for out in run(net, rows))
     tolerance = TOLERANCE[next(net.parameters()).dtype] * max(1.0, scale)
-    laws: dict[str, Callable[[Network, list[list[int]]], float | None]] = {
-        "cached = uncached": cached_or_not,
-        "batch = single": batch_or_single,
-        "readable = fused": readable_or_fused,
+    laws: dict[str, tuple[Callable[[Network, list[list[int]]], float | None], str]] = {
+        "cached = uncached": (cached_or_not, "this model keeps no cache"),
+        "batch = single": (batch_or_single, ""),
+        "readable = fused": (readable_or_fused, ""),
+        "native = PyTorch": (native_or_not, "the native engine is not here, or does not know this network"),
     }
-    for law, measure in laws.items():
+    for law, (measure, otherwise) in laws.items():
         difference = measure(net, rows)
-        note = "" if difference is not None else "this model keeps no cache"
-        yield Check(law, difference, tolerance, note)
+        yield Check(law, difference, tolerance, "" if difference is not None else otherwise)
     yield against_transformers(net, rows, source, config, tolerance)
 
 
@@ -88,6 +90,22 @@ def cached_or_not(net: Network, rows: list[list[int]]) -> float | None:
     steps = [stepper.start()[0]]
     steps += [stepper.step(torch.tensor([id], device=whole.device))[0] for id in row[half:]]
     return largest([torch.stack(steps[:-1] or steps)], [whole[half - 1 : len(row) - 1 if len(steps) > 1 else None]])
+
+
+def native_or_not(net: Network, rows: list[list[int]]) -> float | None:
+    """The native engine, packed from this network: what follows each row; of an encoder, the states."""
+    if not wanted("auto", net.spec, str(next(net.parameters()).device)):
+        return None
+    engine = engine_of_network(net, net.spec)
+    if engine is None:
+        return None
+    if isinstance(net, EncoderOnly):
+        return largest(list(engine.states(rows)), [net.states(torch.tensor([row]))[0] for row in rows])
+    if isinstance(net, DecoderOnly):
+        return largest([FastDecoder(engine, rows, 1).start()], [Decoder(net, rows, 1).start()])
+    starts = [row[:1] for row in rows]
+    theirs = Translator(net, rows, starts, 1).start()
+    return largest([FastTranslator(engine, rows, starts, 1).start()], [theirs])
 
 
 def against_transformers(

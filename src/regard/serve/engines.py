@@ -12,11 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from regard.api import Model
-from regard.engine.lanes import bytes_per_token, new_lanes
 from regard.engine.sample import RowState
 from regard.engine.schedule import Full, Scheduler, Tell, Ticket
 from regard.errors import ConfigError, NotFound, TaskError, quoted
-from regard.model.transformer import DecoderOnly
 from regard.serve.shelf import Shelf
 
 SLOTS, QUEUE = 8, 64
@@ -67,14 +65,14 @@ class Engines:
     def engine(self, name: str) -> Engine:
         """A model that continues texts, with its slots."""
         model = self.model(name)
-        if not isinstance(model.net, DecoderOnly) or model.spec.head.kind != "lm":
+        if model.spec.kind != "decoder" or model.spec.head.kind != "lm":
             raise TaskError(f"{name} does not continue texts; this needs a decoder (GPT-2, Llama, …).")
         with self._lock:
             found = self._engines.get(name)
             if found is None or found.model is not model:
                 if found is not None:
                     found.scheduler.close(wait=False)
-                found = self._engines[name] = Engine(name, model, self._scheduler(model, model.net))
+                found = self._engines[name] = Engine(name, model, self._scheduler(model))
             return found
 
     def make_sure(self, name: str, answers: int) -> None:
@@ -115,9 +113,9 @@ class Engines:
         for engine in self.running():
             engine.scheduler.close(wait=False)
 
-    def _scheduler(self, model: Model, net: DecoderOnly) -> Scheduler:
+    def _scheduler(self, model: Model) -> Scheduler:
         room = min(self.context or model.spec.context, model.spec.context)
-        size = room * bytes_per_token(net.stack, net.embed.tokens.weight.element_size())
+        size = model.slot_bytes(room)
         fitting = self.shelf.most_bytes // 4 // size
         if not fitting:
             raise ConfigError(
@@ -129,7 +127,7 @@ class Engines:
             log.warning(
                 "%s has %d slots instead of %d, since more do not fit into memory.", model.name, slots, self.slots
             )
-        return Scheduler(new_lanes(net, slots, room), model.tokenizer, queue=self.queue, threads=self.threads)
+        return Scheduler(model.lanes(slots, room), model.tokenizer, queue=self.queue, threads=self.threads)
 
     def _beside(self, model: Model) -> int:
         return sum(e.scheduler.lanes.most_bytes for e in list(self._engines.values()) if e.model is model)

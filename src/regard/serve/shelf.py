@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from regard.api import Model, load
-from regard.engine.decode import lay_out_for_decoding
 from regard.errors import NotFound, quoted
 from regard.serve.bounded import Bounded
 from regard.store.hub import INSTALLABLE, bundled, installed, resolve
@@ -95,7 +94,7 @@ class Shelf:
         half = (available_memory() or 16 << 30) // 2
         self.most_bytes = half if most_bytes is None else most_bytes
         self.beside: Callable[[Model], int] = lambda model: 0
-        self._loaded: Bounded[Model] = Bounded(most, self.most_bytes, lambda model: weight(model) + self.beside(model))
+        self._loaded: Bounded[Model] = Bounded(most, self.most_bytes, lambda model: model.nbytes + self.beside(model))
         self.on_drop: list[Callable[[Model], None]] = []  # told of every model that had to go
         here = dict(everywhere())
         for where in given:
@@ -134,8 +133,7 @@ class Shelf:
             if model is None:
                 model = load(offer.path)
                 model.name = name
-                if model.spec.head.kind == "lm":
-                    lay_out_for_decoding(model.net)  # now, and not while another request looks into it
+                model.prepare()  # now, and not while another request looks into it
                 for gone in self._loaded.put(name, model):
                     for told in self.on_drop:
                         told(gone)
@@ -154,7 +152,3 @@ def everywhere() -> Iterator[tuple[str, Offer]]:
         place = installed(known)
         if place is not None:
             yield name, Offer(name, place, known.about)
-
-
-def weight(model: Model) -> int:
-    return sum(p.numel() * p.element_size() for p in model.net.parameters())

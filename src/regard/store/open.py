@@ -160,19 +160,23 @@ def read_pooling(path: Path) -> Pooling:
     return Pooling(chosen[0], normalise, longest, stated=True)
 
 
-def load_network(
-    opened: Opened, dtype: torch.dtype = torch.float32, device: str = "cpu", progress: Progress | None = None
-) -> Network:
-    """Build the network without weights, check that everything fits, then fill it tensor by tensor."""
+def plan_network(opened: Opened) -> tuple[Network, Plan]:
+    """The network without weights, and which tensor of the file goes where."""
     n_layers = sum(stack.n_layers for stack in opened.spec.stacks.values())
     if n_layers > len(opened.file.names):
         raise CheckpointError(f"{opened.path}: {len(opened.file.names)} tensors cannot fill {n_layers} layers.")
     with torch.device("meta"):
         net = build(opened.spec)
     parameters = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
-    plan = plan_loading(
-        opened.table, str(opened.path), opened.file.names, opened.file.shape, parameters, opened.spec.tied
-    )
+    names, shape = opened.file.names, opened.file.shape
+    return net, plan_loading(opened.table, str(opened.path), names, shape, parameters, opened.spec.tied)
+
+
+def load_network(
+    opened: Opened, dtype: torch.dtype = torch.float32, device: str = "cpu", progress: Progress | None = None
+) -> Network:
+    """Build the network without weights, check that everything fits, then fill it tensor by tensor."""
+    net, plan = plan_network(opened)
     total = sum(p.numel() for p in net.parameters()) * dtype.itemsize
     refuse_if_too_large(opened.path, total, device)
     fill(net, plan, opened, dtype, device, progress)

@@ -1,0 +1,57 @@
+"""Installing builds the native engine with the system's C compiler; without one the package installs all the same.
+
+The engine is a plain shared library that Python opens with ctypes, so it fits every Python version on this platform.
+"""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+from setuptools import Distribution, Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+
+NATIVE = Path("src/regard/engine/native")
+spec = importlib.util.spec_from_file_location("native_build", NATIVE / "build.py")
+assert spec is not None
+assert spec.loader is not None
+native = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(native)
+
+
+class BuildNative(build_ext):
+    def build_extension(self, ext: Extension) -> None:
+        target = Path(self.get_ext_fullpath(ext.name)).parent
+        try:
+            native.build(target)
+        except native.NoCompiler as problem:
+            self.warn(f"The native engine was not built, PyTorch will compute instead: {problem}")
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return str(Path(*fullname.split(".")[:-1]) / native.NAME)
+
+    def get_outputs(self) -> list[str]:
+        return [path for path in super().get_outputs() if Path(path).exists()]
+
+    def copy_extensions_to_source(self) -> None:
+        """An editable install: into the tree itself."""
+        built = Path(self.build_lib) / "regard" / "engine" / "native" / native.NAME
+        if built.exists():
+            shutil.copy(built, NATIVE / native.NAME)
+
+
+class AnyPython(bdist_wheel):
+    def get_tag(self) -> tuple[str, str, str]:
+        return ("py3", "none", super().get_tag()[2])
+
+
+class WithLibrary(Distribution):
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+setup(
+    distclass=WithLibrary,
+    ext_modules=[Extension("regard.engine.native.engine", sources=[str(p) for p in sorted(NATIVE.glob("*.c"))])],
+    cmdclass={"build_ext": BuildNative, "bdist_wheel": AnyPython},
+)

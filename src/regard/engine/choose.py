@@ -1,0 +1,76 @@
+"""Which engine computes: the native one where it is built and knows the network, else PyTorch.
+
+A network in memory is packed as it is: float32 stays float32. A GGUF file's 16-, 8- and 4-bit numbers are packed as they
+lie in the file, and the network itself is only made when somebody looks into it. REGARD_ENGINE=torch, or
+`regard.load(…, engine="torch")`, chooses PyTorch.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from regard.engine.fast import Engine, suits
+from regard.engine.native.library import library
+from regard.engine.packing import Progress
+from regard.engine.weights import FileWeights, NetworkWeights, Stored
+from regard.errors import ConfigError
+from regard.model.spec import Spec
+from regard.store.gguf import GGUF
+from regard.store.open import Opened, available_memory, refuse_if_too_large
+from regard.store.quant import Bytes, named_format
+
+ENGINES = ("auto", "native", "torch")
+Rounded = Mapping[str, tuple[str, Bytes]]  # parameter → number format, rows of its blocks
+
+
+def wanted(engine: str, spec: Spec, device: str) -> bool:
+    """Whether the native engine is to be used; "native" insists."""
+    if engine not in ENGINES:
+        raise ConfigError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
+    if engine == "torch":
+        return False
+    reasons = {
+        "it has not been built, or REGARD_ENGINE says torch": library() is None,
+        f"it does not know this {spec.family} network": not suits(spec),
+        f"it computes on the CPU, not on {device}": device != "cpu",
+    }
+    reason = next((reason for reason, applies in reasons.items() if applies), None)
+    if reason is not None and engine == "native":
+        raise ConfigError(f"The native engine cannot be used: {reason}.")
+    return reason is None
+
+
+def engine_of_network(
+    net: nn.Module, spec: Spec, rounded: Rounded | None = None, *, half_cache: bool | None = None
+) -> Engine | None:
+    """Matrices in `rounded` are packed as listed there. Keys and values are kept in 16 bits unless the weights have 32.
+
+    None if there is no memory for the weights a second time.
+    """
+    needed, room = sum(p.numel() * p.element_size() for p in net.parameters()), available_memory()
+    if room is not None and needed > room:
+        return None
+    whole = not rounded and next(net.parameters()).dtype == torch.float32
+    shapes = {name: p.shape for name, p in net.named_parameters()}
+    stored = {name: Stored(format, rows, shapes[name][1]) for name, (format, rows) in (rounded or {}).items()}
+    return Engine(spec, NetworkWeights(net, spec, stored), half_cache=not whole if half_cache is None else half_cache)
+
+
+def engine_of_file(opened: Opened, progress: Progress | None = None) -> Engine | None:
+    """None if the file's numbers are float32, or of formats that only become float32."""
+    if not isinstance(opened.file, GGUF):
+        return None
+    weights = FileWeights(opened)
+    forms = [weights.form(name) for name, shape in weights.shapes.items() if len(shape) == 2]
+    if all(format == "F32" for format, _, _ in forms):
+        return None
+    refuse_if_too_large(opened.path, sum(named_format(f).nbytes((n, m)) for f, n, m in forms), "cpu")
+    engine = Engine(opened.spec, weights, half_cache=True, progress=progress)
+    weights.warn()
+    return engine
+
+
+def fingerprint(net: nn.Module) -> tuple[tuple[int, int], ...]:
+    """Changes when somebody replaces or rewrites a weight."""
+    return tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in net.parameters())

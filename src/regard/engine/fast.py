@@ -1,0 +1,305 @@
+"""The native engine for one model: its plans, its threads, and the caches of the texts it reads and writes.
+
+`FastDecoder` and `FastTranslator` do what `Decoder` and `Translator` do, without padding: every text is rows of its own,
+with a cache of its own, and texts of all lengths go through together. What a text gives does not depend, to the last
+bit, on what else is in the batch.
+"""
+
+import ctypes
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.engine.native import library as c
+from regard.engine.native.library import library
+from regard.engine.packing import Arena, Progress, up, zeros
+from regard.engine.plan import MAX_ROWS, Builder, Floats, Plan
+from regard.engine.weights import Weights
+from regard.model.spec import Spec, StackSpec
+from regard.model.transformer import make_rotary
+
+LONGEST = 1 << 16  # tokens of a table of positions, or of a text that is read whole
+MOST_THREADS = 64
+
+
+def suits(spec: Spec) -> bool:
+    """Whether the engine knows everything that this network does, and has room for its tables."""
+    if spec.recurrent is not None or (spec.decoder is not None and spec.head.kind != "lm"):
+        return False
+    stacks = spec.stacks.values()
+    known = all(s.mlp.activation in c.ACTIVATIONS and s.attention.d_k <= c.WIDEST_HEAD for s in stacks)
+    bounded = [s for s in stacks if s is not spec.decoder or s.positions.kind != "rotary"]
+    return known and all(s.positions.limit <= LONGEST for s in bounded)
+
+
+class Text:
+    """Keys and values of one text, and how many tokens of it have been read."""
+
+    def __init__(self, size: int) -> None:
+        self.memory = zeros(size, dtype=np.uint8)
+        self.pointer: int = self.memory.ctypes.data
+        self.length = 0
+
+
+class Rows:
+    """The arrays of a batch, filled in place."""
+
+    def __init__(self, most: int) -> None:
+        self.ids, self.positions, self.visible, self.lengths, self.wanted = (
+            zeros(most, dtype=np.int32) for _ in "12345"
+        )
+        self.texts, self.sources = (zeros(most, dtype=np.uint64) for _ in "12")
+        self.struct = c.Batch(
+            ids=self.ids.ctypes.data,
+            positions=self.positions.ctypes.data,
+            visible=self.visible.ctypes.data,
+            texts=self.texts.ctypes.data,
+            sources=self.sources.ctypes.data,
+            source_lengths=self.lengths.ctypes.data,
+            wanted_rows=self.wanted.ctypes.data,
+        )
+
+
+class Side:
+    """A stack as the engine runs it: its plan, the rows that go through, and where they end up."""
+
+    def __init__(self, builder: Builder, stack: StackSpec, X: Floats, threads: int) -> None:
+        self.plan, self.threads = Plan(builder, threads, stack.attention.d_k), threads
+        self.rows, self.states = Rows(builder.max_rows), X
+        self.rotary = make_rotary(stack)
+        self.cosines = self.sines = np.zeros((0, 0), np.float32)
+
+    def turn_until(self, capacity: int) -> None:
+        """Rotary angles for so many positions."""
+        if self.rotary is not None and len(self.cosines) < capacity:
+            cos, sin = self.rotary(torch.arange(up(capacity, 1024))[None])
+            half = cos.shape[-1] // 2
+            self.cosines, self.sines = (np.ascontiguousarray(x[0, 0, :, half:].numpy()) for x in (cos, sin))
+            self.rows.struct.cosines, self.rows.struct.sines = self.cosines.ctypes.data, self.sines.ctypes.data
+
+    def run(self, rows: int, wanted: int = 0) -> None:
+        """On as many threads as PyTorch would take; how many does not change a bit of the result."""
+        self.rows.struct.rows, self.rows.struct.wanted = rows, wanted
+        self.plan.struct.threads = min(torch.get_num_threads(), self.threads)
+        self.plan.run(self.rows.struct)
+
+
+class Engine:
+    """Packs the weights when made. `half_cache` keeps keys and values in 16 bits."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        weights: Weights,
+        *,
+        threads: int | None = None,
+        half_cache: bool = False,
+        max_rows: int = MAX_ROWS,
+        progress: Progress | None = None,
+    ) -> None:
+        native = library()
+        assert native is not None
+        self.native, self.spec, self.half = native, spec, half_cache
+        self.threads = min(threads or os.cpu_count() or 1, MOST_THREADS)
+        self.lock = threading.Lock()
+        self.arena = Arena(native)
+        self.crossed: c.Cache | None = None
+        self.reader: Side | None = None
+        self.writer: Side | None = None
+        if spec.encoder and spec.decoder:
+            self.crossed = self._cache(spec.decoder, spec.decoder.n_layers)
+        if spec.encoder:
+            self.read = self._cache(spec.encoder, 1)  # a layer's keys and values, forgotten after it
+            self.desk = zeros(0, dtype=np.uint8)  # where they lie
+            builder = Builder(native, self.arena, weights, spec, max(max_rows, spec.source_context))
+            self.reader = Side(builder, spec.encoder, self._plan_reading(builder, spec.encoder), self.threads)
+        if spec.decoder:
+            self.written = self._cache(spec.decoder, spec.decoder.n_layers)
+            builder = Builder(native, self.arena, weights, spec, max_rows)
+            self.writer = Side(builder, spec.decoder, self._plan_writing(builder, spec.decoder), self.threads)
+        self.arena.fill(progress)
+
+    def _cache(self, stack: StackSpec, layers: int) -> c.Cache:
+        a = stack.attention
+        return c.Cache(int(self.half), a.kv_heads, a.d_k, up(a.d_k), layers, 0)
+
+    def _plan_reading(self, b: Builder, stack: StackSpec) -> Floats:
+        """ids → the encoder's states, and for a decoder the keys and values of its every cross attention."""
+        whole = self.crossed is None
+        X = b.embed("embed" if whole else "encoder.embed", stack)
+        for i in range(stack.n_layers):
+            X = b.block(f"encoder.{i}", X, i, stack, self.read, None)
+        if stack.final_norm:
+            b.norm("final_norm" if whole else "encoder.final_norm", X, stack)
+        if self.crossed is not None and self.spec.decoder is not None:
+            for i in range(self.spec.decoder.n_layers):
+                b.remember(f"decoder.{i}.cross", X, i, self.spec.decoder, self.crossed)
+        return X
+
+    def _plan_writing(self, b: Builder, stack: StackSpec) -> Floats:
+        """ids → the logits of what follows the wanted rows."""
+        whole = self.crossed is None
+        X = b.embed("embed" if whole else "decoder.embed", stack)
+        for i in range(stack.n_layers):
+            last = whole and i == stack.n_layers - 1
+            X = b.block(f"decoder.{i}", X, i, stack, self.written, self.crossed, last)
+        if not whole:
+            X = b.pick(X)
+        final = ("final_norm" if whole else "decoder.final_norm") if stack.final_norm else None
+        b.product(X, None, "unembed", norm=final, stack=stack)
+        return X
+
+    # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def text_bytes(self, layout: c.Cache, capacity: int) -> int:
+        return int(self.native.regard_text_bytes(layout, capacity))
+
+    def copy(self, text: Text, to: Text, length: int, capacity: int) -> None:
+        """The first `length` tokens of a text become those of another."""
+        self.native.regard_fork(ctypes.byref(self.written), capacity, to.pointer, text.pointer, length)
+        to.length = length
+
+    def write(
+        self,
+        texts: Sequence[Text],
+        tokens: Sequence[Sequence[int]],
+        capacity: int,
+        sources: "Sequence[Source] | None" = None,
+        wanted: Sequence[bool] | None = None,
+    ) -> Tensor:
+        """Read new tokens of every text; logits of what follows each, or each that is wanted: (B, n_vocab)."""
+        assert self.writer is not None
+        n_vocab, wanted = self.spec.n_vocab, [True] * len(texts) if wanted is None else wanted
+        out = torch.empty(sum(wanted), up(n_vocab))
+        with self.lock:
+            side, rows = self.writer, self.writer.rows
+            side.turn_until(capacity)
+            rows.struct.capacity, rows.struct.logits_stride = capacity, up(n_vocab)
+            rows.struct.source_capacity = sources[0].capacity if sources else 0
+            filled = chosen = done = 0
+            for i, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
+                assert 0 < len(ids) <= capacity - text.length, "a text outgrew its cache"
+                left = list(ids)
+                while left:
+                    now, left = left[: side.plan.max_rows - filled], left[side.plan.max_rows - filled :]
+                    here = slice(filled, filled + len(now))
+                    rows.ids[here], rows.texts[here] = now, text.pointer
+                    rows.positions[here] = np.arange(text.length, text.length + len(now))
+                    if sources:
+                        rows.sources[here], rows.lengths[here] = sources[i].pointer, sources[i].length
+                    text.length += len(now)
+                    filled += len(now)
+                    if not left and wanted[i]:
+                        rows.wanted[chosen], chosen = filled - 1, chosen + 1
+                    if filled == side.plan.max_rows or (i + 1 == len(texts) and not left):
+                        rows.struct.logits = out.data_ptr() + 4 * up(n_vocab) * done
+                        side.run(filled, chosen)
+                        done, filled, chosen = done + chosen, 0, 0
+        return out[:, :n_vocab]
+
+    def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+        """The states of each text, (N, d), of an encoder on its own."""
+        assert self.crossed is None
+        return (states for group in self._groups(rows) for states in self._encode(group, None))
+
+    def sources(self, rows: Sequence[Sequence[int]]) -> "list[Source]":
+        """Each text read, for a decoder to look up."""
+        assert self.crossed is not None
+        capacity = up(max(map(len, rows)), 32)
+        made = [Source(self.text_bytes(self.crossed, capacity), capacity, len(row)) for row in rows]
+        left = iter(made)
+        for group in self._groups(rows):
+            self._encode(group, list(islice(left, len(group))))
+        return made
+
+    def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
+        """Texts that go through together."""
+        assert self.reader is not None
+        group, size = list[Sequence[int]](), 0
+        for row in rows:
+            if size + len(row) > self.reader.plan.max_rows:
+                yield group
+                group, size = [], 0
+            group.append(row)
+            size += len(row)
+        yield group
+
+    def _encode(self, texts: list[Sequence[int]], sources: "list[Source] | None") -> list[Tensor]:
+        assert self.reader is not None
+        capacity = up(max(map(len, texts)), 32)
+        size = self.text_bytes(self.read, capacity)
+        lengths = [len(text) for text in texts]
+        total = sum(lengths)
+        with self.lock:
+            side, r = self.reader, self.reader.rows
+            side.turn_until(capacity)
+            if self.desk.size < len(texts) * size:
+                self.desk = zeros(len(texts) * size, dtype=np.uint8)
+            r.struct.capacity, r.struct.source_capacity = capacity, sources[0].capacity if sources else 0
+            r.ids[:total] = np.concatenate([np.asarray(text, np.int32) for text in texts])
+            r.positions[:total] = np.concatenate([np.arange(n) for n in lengths])
+            r.visible[:total] = np.repeat(lengths, lengths)
+            r.texts[:total] = np.repeat(self.desk.ctypes.data + size * np.arange(len(texts), dtype=np.uint64), lengths)
+            if sources:
+                r.sources[:total] = np.repeat(np.array([s.pointer for s in sources], np.uint64), lengths)
+            side.run(total)
+            states = torch.from_numpy(side.states[:total, : self.spec.d].copy())
+        return list(states.split(lengths))
+
+
+class Source:
+    """What an encoder made of one text: the keys and values of every cross attention."""
+
+    def __init__(self, size: int, capacity: int, length: int) -> None:
+        self.memory = zeros(size, dtype=np.uint8)
+        self.pointer: int = self.memory.ctypes.data
+        self.capacity, self.length = capacity, length
+
+
+class FastDecoder:
+    """`Decoder` on the native engine."""
+
+    def __init__(self, engine: Engine, prompts: Sequence[Sequence[int]], room: int) -> None:
+        self.engine, self.prompts = engine, prompts
+        self.capacity = up(max(map(len, prompts)) + room, 32)
+        self.texts = [self._text() for _ in prompts]
+        self.sources: list[Source] | None = None
+
+    def _text(self) -> Text:
+        return Text(self.engine.text_bytes(self.engine.written, self.capacity))
+
+    def start(self) -> Tensor:
+        return self.engine.write(self.texts, self.prompts, self.capacity, self.sources)
+
+    def step(self, ids: Tensor) -> Tensor:
+        return self.engine.write(self.texts, [[id] for id in ids.tolist()], self.capacity, self.sources)
+
+    def pick(self, rows: Sequence[int]) -> None:
+        """The first to continue a text keeps its cache; others get a copy, in the memory of those given up."""
+        kept, spare = set[int](), [text for i, text in enumerate(self.texts) if i not in set(rows)]
+        picked = list[Text]()
+        for row in rows:
+            if row not in kept:
+                kept.add(row)
+                picked.append(self.texts[row])
+                continue
+            text = spare.pop() if spare else self._text()
+            self.engine.copy(self.texts[row], text, self.texts[row].length, self.capacity)
+            picked.append(text)
+        self.texts = picked
+        self.sources = None if self.sources is None else [self.sources[row] for row in rows]
+
+
+class FastTranslator(FastDecoder):
+    """`Translator` on the native engine: the sources are read once; beams of one source share what was read."""
+
+    def __init__(
+        self, engine: Engine, sources: Sequence[Sequence[int]], starts: Sequence[Sequence[int]], room: int
+    ) -> None:
+        super().__init__(engine, starts, room)
+        self.sources = engine.sources(sources)

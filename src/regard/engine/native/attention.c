@@ -1,0 +1,249 @@
+/* Attention over the cache, for grouped queries: softmax(scale · q Kᵀ) V, keys in chunks of 128.
+ *
+ * Each chunk gives, per query, its largest score m, its Σ e^(s-m) and its weighted sum of values; chunks are merged in order,
+ * as softmax allows (Milakov and Gimelshein, 2018). Chunks begin at multiples of 128 whoever computes them, so a query's
+ * result is the same alone, in a prompt of hundreds, and when its chunks were spread over threads.
+ *
+ * Many rows of one text (`whole`): tiles of queries, a chunk of keys at a time, memory linear in the length.
+ * A single row (`part`, `merge`): every chunk can be another thread's; the one with the newest key also stores it.
+ */
+#include "kernels.h"
+#include "simd.h"
+
+#define QUERIES 48 /* (row, head) pairs of one tile */
+
+typedef struct { /* a thread's room, floats; `width` is d_k rounded up */
+    float *Q, *S, *Z, *chunk; /* QUERIES × width, × CHUNK, × width, × width */
+    float *K, *V;             /* a chunk widened to floats: CHUNK × width */
+    float *most, *total;      /* QUERIES */
+} workspace;
+
+static workspace lay(uint8_t *room, int64_t width) {
+    float *p = (float *)room;
+    workspace w;
+    w.Q = p, p += QUERIES * width;
+    w.S = p, p += QUERIES * CHUNK;
+    w.Z = p, p += QUERIES * width;
+    w.chunk = p, p += QUERIES * width;
+    w.K = p, p += CHUNK * width;
+    w.V = p, p += CHUNK * width;
+    w.most = p, p += QUERIES;
+    w.total = p;
+    return w;
+}
+
+/* The beginning of a head's keys (values: `second`) in a text's cache, in elements. */
+INLINE int64_t place(const step *s, const batch *b, int32_t head, int second) {
+    const int64_t capacity = s->cross ? b->source_capacity : b->capacity;
+    return (((int64_t)s->layer * 2 + second) * s->cache->heads + head) * capacity * s->cache->width;
+}
+
+INLINE void write_element(const cache *c, void *text, int64_t i, float x) {
+    if (c->half) ((uint16_t *)text)[i] = float_to_half(x);
+    else ((float *)text)[i] = x;
+}
+
+/* Pairs (x_i, x_{i + d_k/2}) turned by the position's angles. */
+static void turn(const float *x, int64_t d_k, const float *cosines, const float *sines, float factor, float *out) {
+    const int64_t half = d_k / 2;
+    for (int64_t i = 0; i < half; i++) {
+        const float a = x[i] * factor, b = x[i + half] * factor;
+        out[i] = a * cosines[i] - b * sines[i];
+        out[i + half] = b * cosines[i] + a * sines[i];
+    }
+}
+
+static void store_head(const step *s, const batch *b, int64_t row, int32_t head, float *room) {
+    const cache *c = s->cache;
+    const int64_t position = b->positions[row], half = c->d_k / 2;
+    void *text = s->cross ? b->sources[row] : b->texts[row];
+    const float *K = s->K + row * s->in_stride + (int64_t)head * c->d_k, *V = s->V + row * s->in_stride + (int64_t)head * c->d_k;
+    if (s->rotary) {
+        turn(K, c->d_k, b->cosines + position * half, b->sines + position * half, 1.0f, room);
+        K = room;
+    }
+    const int64_t keys = place(s, b, head, 0) + position / 8 * 8 * c->width + position % 8;
+    const int64_t values = place(s, b, head, 1) + position * c->width;
+    for (int64_t i = 0; i < c->d_k; i++) {
+        write_element(c, text, keys + 8 * i, K[i]);
+        write_element(c, text, values + i, V[i]);
+    }
+}
+
+/* New keys and values of one row. */
+void NAME(store)(const step *s, const batch *b, int64_t row) {
+    float turned[512];
+    for (int32_t head = 0; head < s->cache->heads; head++) store_head(s, b, row, head, turned);
+}
+
+/* Queries first … last-1 of a tile: pair i is row i / group, head i % group of those that share a key/value head. */
+static void gather(const step *s, const batch *b, int64_t row, int32_t head, int64_t first, int64_t last, workspace *w) {
+    const cache *c = s->cache;
+    const int64_t group = s->heads / c->heads;
+    for (int64_t i = first; i < last; i++) {
+        const int64_t r = row + i / group, position = b->positions[r], half = c->d_k / 2;
+        const float *q = s->in + r * s->in_stride + (head * group + i % group) * c->d_k;
+        float *out = w->Q + (i - first) * c->width;
+        if (s->rotary) turn(q, c->d_k, b->cosines + position * half, b->sines + position * half, s->scale, out);
+        else
+            for (int64_t k = 0; k < c->d_k; k++) out[k] = q[k] * s->scale;
+        for (int64_t k = c->d_k; k < c->width; k++) out[k] = 0.0f;
+    }
+}
+
+/* Keys a row may see: [from, to). */
+INLINE void reach(const step *s, const batch *b, int64_t row, int64_t *from, int64_t *to) {
+    *from = 0;
+    *to = s->cross ? b->source_lengths[row] : s->causal ? b->positions[row] + 1 : b->visible[row];
+    if (s->window && *to > s->window) *from = *to - s->window;
+}
+
+/* Scores of one query → e^(s-m) in place, 0 where it may not look; m and the sum come back. */
+static void soften(float *S, int64_t n, int64_t from, int64_t to, float *most, float *total) {
+    for (int64_t j = 0; j < from; j++) S[j] = -INFINITY;
+    for (int64_t j = to; j < n; j++) S[j] = -INFINITY;
+    v8 m = all(-INFINITY), sum = all(0.0f);
+    for (int64_t j = 0; j < n; j += 8) m = greatest(load(S + j), m);
+    *most = max8(m);
+    for (int64_t j = 0; j < n; j += 8) {
+        const v8 e = exp8(load(S + j) - all(*most));
+        store(S + j, e);
+        sum += e;
+    }
+    *total = sum8(sum);
+}
+
+/* One chunk for `queries` queries in w->Q: weighted sums to `out` (stride width), m to most, sums to total.
+ * K and V may be in the cache's own format or widened. Queries that see nothing of the chunk get total 0. */
+static void attend_chunk(const cache *c, panels K, panels V, int64_t keys, int64_t queries, const int64_t *from,
+                         const int64_t *to, workspace *w, float *out, float *most, float *total) {
+    const int64_t padded = (keys + 31) & ~(int64_t)31;
+    NAME(multiply)(queries, padded / 8, c->width, w->Q, c->width, K, w->S, CHUNK, 0);
+    for (int64_t i = 0; i < queries; i++) {
+        if (from[i] >= to[i]) {
+            most[i] = -INFINITY, total[i] = 0.0f;
+            memset(w->S + i * CHUNK, 0, (size_t)padded * sizeof(float));
+        } else soften(w->S + i * CHUNK, padded, from[i], to[i], most + i, total + i);
+    }
+    NAME(multiply)(queries, c->width / 8, keys, w->S, CHUNK, V, out, c->width, 0);
+}
+
+/* (m, total, Z) and a chunk's (m2, total2, Z2) → both together, in the first. */
+static void merge_one(float *most, float *total, float *Z, float most2, float total2, const float *Z2, int64_t width) {
+    if (total2 == 0.0f) return;
+    if (*total == 0.0f) {
+        *most = most2, *total = total2;
+        memcpy(Z, Z2, (size_t)width * sizeof *Z);
+        return;
+    }
+    const float m = most2 > *most ? most2 : *most;
+    const v8 e = exp8((v8){*most - m, most2 - m});
+    *most = m;
+    *total = *total * e[0] + total2 * e[1];
+    const v8 a = all(e[0]), b = all(e[1]);
+    for (int64_t i = 0; i < width; i += 8) store(Z + i, fma8(load(Z2 + i), b, load(Z + i) * a));
+}
+
+static void finish(const step *s, int64_t row, int32_t head, const float *Z, float total) {
+    float *out = s->out + row * s->out_stride + (int64_t)head * s->cache->d_k;
+    const float inverse = 1.0f / total;
+    for (int64_t i = 0; i < s->cache->d_k; i++) out[i] = Z[i] * inverse;
+}
+
+static panels keys_of(const step *s, const batch *b, const void *text, int32_t head, int64_t start) {
+    const cache *c = s->cache;
+    const int64_t at = place(s, b, head, 0) + start * c->width;
+    return (panels){c->half ? F16 : F32, 8, 8 * c->width, (const uint8_t *)text + at * (c->half ? 2 : 4)};
+}
+
+static panels values_of(const step *s, const batch *b, const void *text, int32_t head, int64_t start) {
+    const cache *c = s->cache;
+    const int64_t at = place(s, b, head, 1) + start * c->width;
+    return (panels){c->half ? F16 : F32, c->width, 8, (const uint8_t *)text + at * (c->half ? 2 : 4)};
+}
+
+static panels widened(panels P, int64_t numbers, float *room) {
+    if (P.format == F32) return P;
+    for (int64_t i = 0; i < numbers; i += 8) store(room + i, load_half((const uint16_t *)P.at + i));
+    return (panels){F32, P.down, P.across, room};
+}
+
+/* Pairs (row, head) number first … last-1, counted from `row`, of one text and one key/value head. */
+static void tile(const step *s, const batch *b, int64_t row, int32_t head, int64_t first, int64_t last, workspace *w) {
+    const cache *c = s->cache;
+    const int64_t group = s->heads / c->heads, queries = last - first, width = c->width;
+    const void *text = s->cross ? b->sources[row] : b->texts[row];
+    int64_t begin = INT64_MAX, end = 0, from[QUERIES], to[QUERIES], here_from[QUERIES], here_to[QUERIES];
+    float most[QUERIES], total[QUERIES];
+    gather(s, b, row, head, first, last, w);
+    for (int64_t i = 0; i < queries; i++) {
+        reach(s, b, row + (first + i) / group, from + i, to + i);
+        begin = from[i] < begin ? from[i] : begin;
+        end = to[i] > end ? to[i] : end;
+        w->most[i] = -INFINITY, w->total[i] = 0.0f;
+    }
+    for (int64_t start = begin / CHUNK * CHUNK; start < end; start += CHUNK) {
+        const int64_t keys = end - start < CHUNK ? end - start : CHUNK;
+        panels K = keys_of(s, b, text, head, start), V = values_of(s, b, text, head, start);
+        if (queries > 6) {
+            K = widened(K, ((keys + 31) & ~(int64_t)31) * width, w->K);
+            V = widened(V, keys * width, w->V);
+        }
+        for (int64_t i = 0; i < queries; i++) {
+            here_from[i] = from[i] > start ? from[i] - start : 0;
+            here_to[i] = to[i] - start < keys ? to[i] - start : keys;
+        }
+        attend_chunk(c, K, V, keys, queries, here_from, here_to, w, w->chunk, most, total);
+        for (int64_t i = 0; i < queries; i++)
+            merge_one(w->most + i, w->total + i, w->Z + i * width, most[i], total[i], w->chunk + i * width, width);
+    }
+    for (int64_t i = 0; i < queries; i++)
+        finish(s, row + (first + i) / group, (int32_t)(head * group + (first + i) % group), w->Z + i * width, w->total[i]);
+}
+
+/* Rows first … last-1, of one text, for one key/value head. Their keys and values are in the cache. */
+void NAME(whole)(const step *s, const batch *b, int64_t first, int64_t last, int32_t head, uint8_t *room) {
+    workspace w = lay(room, s->cache->width);
+    const int64_t pairs = (last - first) * (s->heads / s->cache->heads);
+    for (int64_t i = 0; i < pairs; i += QUERIES)
+        tile(s, b, first, head, i, i + QUERIES < pairs ? i + QUERIES : pairs, &w);
+}
+
+/* One chunk of one row: m, total and Z of each query head go to `partial`, (2 + width) floats each. */
+void NAME(part)(const step *s, const batch *b, int64_t row, int32_t head, int64_t chunk, float *partial, uint8_t *room) {
+    const cache *c = s->cache;
+    const int64_t group = s->heads / c->heads, width = c->width, start = chunk * CHUNK;
+    workspace w = lay(room, width);
+    const void *text = s->cross ? b->sources[row] : b->texts[row];
+    int64_t from, to, here_from[QUERIES], here_to[QUERIES];
+    reach(s, b, row, &from, &to);
+    const int64_t keys = to - start < CHUNK ? to - start : CHUNK;
+    if (!s->cross && start + keys == to) store_head(s, b, row, head, w.Q);
+    for (int64_t i = 0; i < QUERIES; i++) here_from[i] = from > start ? from - start : 0, here_to[i] = keys;
+    for (int64_t first = 0; first < group; first += QUERIES) {
+        const int64_t last = first + QUERIES < group ? first + QUERIES : group;
+        gather(s, b, row, head, first, last, &w);
+        attend_chunk(c, keys_of(s, b, text, head, start), values_of(s, b, text, head, start), keys, last - first, here_from,
+                     here_to, &w, w.chunk, w.most, w.total);
+        for (int64_t i = 0; i < last - first; i++) {
+            float *out = partial + (first + i) * (2 + width);
+            out[0] = w.most[i], out[1] = w.total[i];
+            memcpy(out + 2, w.chunk + i * width, (size_t)width * sizeof(float));
+        }
+    }
+}
+
+/* The chunks of one row and key/value head, in order; `partial` holds chunk after chunk. */
+void NAME(merge)(const step *s, const batch *b, int64_t row, int32_t head, int64_t chunks, const float *partial) {
+    (void)b;
+    const int64_t group = s->heads / s->cache->heads, width = s->cache->width;
+    float Z[512];
+    for (int64_t i = 0; i < group; i++) {
+        float most = -INFINITY, total = 0.0f;
+        for (int64_t n = 0; n < chunks; n++) {
+            const float *p = partial + (n * group + i) * (2 + width);
+            merge_one(&most, &total, Z, p[0], p[1], p + 2, width);
+        }
+        finish(s, row, (int32_t)(head * group + i), Z, total);
+    }
+}

@@ -1,0 +1,79 @@
+"""`python -m regard.engine.native.build [--sanitize] [directory]`: the C files here become one shared library.
+
+The package's install does the same. Kernels are compiled twice, for AVX2 where the compiler aims at x86-64 and as plain
+C; the library chooses when it is loaded. Imports nothing but the standard library, because installing comes first.
+"""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).parent
+NAME = "engine.dylib" if sys.platform == "darwin" else "engine.so"
+KERNELS = ("floating.c", "rounded.c", "pointwise.c", "attention.c", "isa.c")
+SHARED = ("pool.c", "pack.c", "run.c")
+FLAGS = "-std=gnu11 -O3 -g1 -fPIC -Wall -Wextra -Wno-psabi -ffp-contract=off -fno-math-errno -pthread".split()
+AVX2 = "-mavx2 -mfma -mf16c".split()
+SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1".split()
+
+
+class NoCompiler(Exception):
+    """There is no C compiler, or it failed; the sentence says which."""
+
+
+def compiler() -> list[str]:
+    """The compiler that CC names, or the system's."""
+    candidates = [os.environ.get("CC", ""), "cc", "gcc", "clang", sysconfig.get_config_var("CC") or ""]
+    for candidate in filter(None, candidates):
+        command = shlex.split(candidate)
+        if shutil.which(command[0]):
+            return command
+    raise NoCompiler("There is no C compiler (cc, gcc or clang).")
+
+
+def commands(cc: list[str], objects: Path, target: Path, sanitize: bool) -> tuple[list[list[str]], list[str]]:
+    """What compiles each file, and what links them."""
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    flags = FLAGS + (SANITIZE if sanitize else [])
+    sets: dict[str, list[str]] = {"portable": [], **({"avx2": AVX2} if x86 else {})}
+    units = [(file, f"{file}.{isa}.o", [f"-DISA={isa}", *extra]) for isa, extra in sets.items() for file in KERNELS]
+    units += [(file, f"{file}.o", ["-DWITH_AVX2"] if x86 else []) for file in SHARED]
+    compiling = [[*cc, *flags, *extra, "-c", str(HERE / file), "-o", str(objects / o)] for file, o, extra in units]
+    linking = [*cc, *flags, "-shared", *(str(objects / o) for _, o, _ in units), "-lm", "-o", str(target)]
+    return compiling, linking
+
+
+def run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        said = (done.stderr.strip() or "nothing").splitlines()[0]
+        raise NoCompiler(f"{command[0]} failed: {said}")
+
+
+def build(directory: Path = HERE, *, sanitize: bool = False) -> Path:
+    """The library, in `directory`; it appears whole or not at all."""
+    cc = compiler()
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        objects = Path(scratch)
+        compiling, linking = commands(cc, objects, objects / NAME, sanitize)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+            list(threads.map(run, compiling))
+        run(linking)
+        os.replace(objects / NAME, directory / NAME)
+    return directory / NAME
+
+
+if __name__ == "__main__":
+    places = [Path(a) for a in sys.argv[1:] if not a.startswith("-")]
+    try:
+        print(build(*places, sanitize="--sanitize" in sys.argv))
+    except NoCompiler as problem:
+        sys.exit(f"The native engine was not built: {problem}")

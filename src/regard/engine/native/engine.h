@@ -1,0 +1,97 @@
+/* What Python and the kernels share: packed matrices, the cache, the steps of a plan, and a batch of rows.
+ *
+ * A plan is a flat array of steps over buffers that Python has allocated; `regard_run` takes a batch of rows through it
+ * on all threads. A row is one token of one text: rows of different texts, and many rows of one text, go through
+ * together, and what a row gives does not depend, to the last bit, on which other rows are in the batch.
+ *
+ * library.py mirrors these structs; `regard_sizes` lets it check that it does.
+ */
+#ifndef REGARD_ENGINE_H
+#define REGARD_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LANES 8    /* rows of a packed matrix that lie together; floats in a vector */
+#define BLOCK 32   /* numbers that share a scale */
+#define CHUNK 128  /* keys of one softmax; longer texts merge several */
+#define FEW 4      /* rows up to which every thread prepares its own copy of a product's input */
+
+enum format { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
+enum norm { NO_NORM, LAYER_NORM, RMS_NORM };
+enum activation { NO_ACTIVATION, GELU, GELU_TANH, SILU, RELU, TANH };
+enum op { EMBED, NORM, PRODUCT, STORE, ATTEND, PICK };
+
+/* A matrix W (rows × columns) for y = W x, in groups of 8 rows:
+ *   F32, F16, BF16   column after column, the 8 rows' numbers side by side
+ *   Q8_0             blocks of 32 columns: 8 half scales · 8 × (4 columns of each of the 8 rows, a byte each)
+ *   Q4_0             8 half scales · 4 × (8 rows × 4 bytes; low nibbles are columns 0…15, high ones 16…31)
+ *   Q4_1             8 half scales · 8 half minima · nibbles as in Q4_0
+ * Rows that fill up the last group are zero. */
+typedef struct {
+    int32_t format, rows, columns, unused;
+    int64_t group_bytes;
+    const uint8_t *data;
+} matrix;
+
+/* Where a text's keys and values lie, from the pointer that stands for the text (elements are floats or halves):
+ *   layer · K: key/value heads × (capacity/8 × width × 8 keys side by side) · V: heads × capacity × width
+ * width is d_k rounded up to 8; the capacity, a multiple of 32, is the same for all texts of a batch. */
+typedef struct {
+    int32_t half, heads, d_k, width, layers, unused;
+} cache;
+
+typedef struct {
+    int32_t op, selected; /* selected: only the rows whose logits are wanted */
+    int32_t norm, activation, add;
+    int32_t n;                       /* width of the rows: embed, norm, pick */
+    int32_t heads, layer, cross, causal, window, rotary;
+    float eps, scale;
+    int64_t in_stride, out_stride;
+    const float *in;
+    float *out;                      /* of a product without one: the batch's logits */
+    const matrix *W, *gate;
+    const float *bias, *gate_bias;   /* rounded up to 8 rows */
+    const float *gain, *shift;       /* of the norm */
+    const float *K, *V;              /* attend and store: new keys and values, strided as `in` */
+    const cache *cache;
+    const float *table;              /* embed: a vector per position, or none */
+} step;
+
+typedef struct {
+    int32_t rows, wanted;
+    const int32_t *ids, *positions;
+    const int32_t *visible;          /* keys a row sees when its attention is not causal */
+    void *const *texts;              /* the cache of each row's text; rows of one text stand together, in order */
+    void *const *sources;            /* cross attention: the cache of what the row looks up */
+    const int32_t *source_lengths;
+    int64_t capacity, source_capacity;
+    const int32_t *wanted_rows;
+    float *logits;
+    int64_t logits_stride;
+    const float *cosines, *sines;    /* rotary: positions × d_k/2 */
+} batch;
+
+typedef struct {
+    int32_t n_steps, max_rows, threads, widest; /* widest: the most columns of any product's input, padded */
+    const step *steps;
+    float *temporary;                /* max_rows × the most rows of any matrix, padded */
+    int64_t temporary_stride;
+    uint8_t *prepared;               /* inputs of products, normed and perhaps rounded: max_rows, then FEW per thread */
+    float *partial;                  /* attention split over threads: see attention.c */
+    int64_t partial_floats;
+    uint8_t *scratch;                /* scratch_bytes for each thread */
+    int64_t scratch_bytes;
+} plan;
+
+int regard_run(const plan *p, const batch *b);
+int regard_sizes(int64_t *sizes);
+int64_t regard_packed_bytes(int32_t format, int64_t rows, int64_t columns);
+int regard_pack(int32_t format, const void *const *rows, int64_t n_rows, int64_t columns, uint8_t *packed);
+int64_t regard_scratch_bytes(int32_t d_k);
+int64_t regard_text_bytes(const cache *c, int64_t capacity);
+void regard_fork(const cache *c, int64_t capacity, void *to, const void *from, int64_t length);
+void regard_best(const float *logits, int64_t n, int32_t *id, float *log_total);
+const char *regard_choose(const char *name);
+
+#endif

@@ -1,0 +1,107 @@
+/* Products with float matrices: 32 or 16 bits, one row or many.
+ *
+ * One row streams through the matrix, four groups (32 outputs) abreast. Many rows are tiles of 6 rows × 16 outputs in
+ * registers, over pieces of the depth that stay in the first-level cache; 16-bit pieces are widened once per piece.
+ */
+#include "kernels.h"
+#include "simd.h"
+
+#define DEEP 256  /* columns of a piece */
+#define TALL 192  /* rows of X that stay in the second-level cache, DEEP columns of each */
+
+INLINE v8 fetch(const int format, const void *p, int64_t i) {
+    if (format == F32) return load((const float *)p + i);
+    return format == F16 ? load_half((const uint16_t *)p + i) : load_brain((const uint16_t *)p + i);
+}
+
+/* R rows × G groups in registers; R and G are constants wherever this is inlined. */
+INLINE void tile(const int format, const int R, const int G, int64_t depth, const float *X, int64_t x_stride, panels P,
+                 int64_t first, float *C, int64_t c_stride, int more) {
+    v8 sum[6][4];
+    const int64_t base = first * P.across;
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < G; g++) sum[r][g] = more ? load(C + r * c_stride + 8 * (first + g)) : all(0.0f);
+    for (int64_t k = 0; k < depth; k++) {
+        v8 w[4];
+#pragma GCC unroll 4
+        for (int g = 0; g < G; g++) w[g] = fetch(format, P.at, base + k * P.down + g * P.across);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            const v8 x = all(X[r * x_stride + k]);
+#pragma GCC unroll 4
+            for (int g = 0; g < G; g++) sum[r][g] = fma8(x, w[g], sum[r][g]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int g = 0; g < G; g++) store(C + r * c_stride + 8 * (first + g), sum[r][g]);
+}
+
+/* R rows, all groups. */
+INLINE void strip(const int format, const int R, int64_t groups, int64_t depth, const float *X, int64_t x_stride,
+                  panels P, float *C, int64_t c_stride, int more) {
+    int64_t g = 0;
+    if (R <= 3)
+        for (; g + 4 <= groups; g += 4) tile(format, R, 4, depth, X, x_stride, P, g, C, c_stride, more);
+    for (; g + 2 <= groups; g += 2) tile(format, R, 2, depth, X, x_stride, P, g, C, c_stride, more);
+    if (g < groups) tile(format, R, 1, depth, X, x_stride, P, g, C, c_stride, more);
+}
+
+INLINE void multiply_as(const int format, int64_t rows, int64_t groups, int64_t depth, const float *X, int64_t x_stride,
+                        panels P, float *C, int64_t c_stride, int more) {
+    for (; rows >= 6; rows -= 6, X += 6 * x_stride, C += 6 * c_stride)
+        strip(format, 6, groups, depth, X, x_stride, P, C, c_stride, more);
+    switch (rows) {
+    case 1: strip(format, 1, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    case 2: strip(format, 2, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    case 3: strip(format, 3, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    case 4: strip(format, 4, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    case 5: strip(format, 5, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    default: break;
+    }
+}
+
+void NAME(multiply)(int64_t rows, int64_t groups, int64_t depth, const float *X, int64_t x_stride, panels P, float *C,
+                    int64_t c_stride, int more) {
+    switch (P.format) {
+    case F32: multiply_as(F32, rows, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    case F16: multiply_as(F16, rows, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    default: multiply_as(BF16, rows, groups, depth, X, x_stride, P, C, c_stride, more); break;
+    }
+}
+
+/* `depth` columns of two groups as floats, in `room` (2 × 8 × DEEP) if they are not floats already. */
+static panels widened(panels P, int64_t groups, int64_t depth, float *room) {
+    if (P.format == F32) return P;
+    for (int64_t g = 0; g < groups; g++)
+        for (int64_t k = 0; k < depth; k++)
+            store(room + 8 * (g * DEEP + k), fetch(P.format, P.at, g * P.across + k * P.down));
+    return (panels){F32, 8, 8 * DEEP, room};
+}
+
+void NAME(product_float)(const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride,
+                         float *room) {
+    const int64_t depth = x->columns, size = W->format == F32 ? 4 : 2;
+    const panels P = {W->format, 8, 8 * depth, W->data + first * W->group_bytes};
+    out += 8 * first;
+    if (x->rows <= 6) {
+        NAME(multiply)(x->rows, last - first, depth, x->X, x->stride, P, out, stride, 0);
+        return;
+    }
+    for (int64_t top = 0; top < x->rows; top += TALL) {
+        const int64_t rows = x->rows - top < TALL ? x->rows - top : TALL;
+        for (int64_t k = 0; k < depth; k += DEEP) {
+            const int64_t deep = depth - k < DEEP ? depth - k : DEEP;
+            for (int64_t g = 0; g < last - first; g += 2) {
+                const int64_t wide = last - first - g < 2 ? 1 : 2;
+                panels piece = P;
+                piece.at = (const uint8_t *)P.at + (g * P.across + k * P.down) * size;
+                NAME(multiply)(rows, wide, deep, x->X + top * x->stride + k, x->stride,
+                               widened(piece, wide, deep, room), out + top * stride + 8 * g, stride, k > 0);
+            }
+        }
+    }
+}

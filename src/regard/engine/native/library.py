@@ -1,0 +1,117 @@
+"""The shared library as Python sees it: engine.h's structs, its functions with their types, and whether it is there at all.
+
+`library()` gives it, or None with one remark in the log: not built, or REGARD_ENGINE=torch asks for the other path.
+REGARD_KERNELS=portable runs the plain C kernels where better ones would be chosen; REGARD_LIBRARY names another build.
+"""
+
+import ctypes
+import logging
+import os
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+
+from regard.engine.native.build import NAME
+
+log = logging.getLogger("regard")
+
+FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")  # as `enum format` counts them
+NORMS = {"none": 0, "layer": 1, "rms": 2}
+ACTIVATIONS = {"none": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu": 4, "tanh": 5}
+EMBED, NORM, PRODUCT, STORE, ATTEND, PICK = range(6)
+LANES, BLOCK, FEW, CHUNK, WIDEST_HEAD = 8, 32, 4, 128, 512
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [
+        *((n, c_int32) for n in ("format", "rows", "columns", "unused")),
+        ("group_bytes", c_int64),
+        ("data", c_void_p),
+    ]
+
+
+class Cache(ctypes.Structure):
+    _fields_ = [(n, c_int32) for n in ("half", "heads", "d_k", "width", "layers", "unused")]
+
+
+class Step(ctypes.Structure):
+    _fields_ = [
+        *((n, c_int32) for n in ("op", "selected", "norm", "activation", "add", "n")),
+        *((n, c_int32) for n in ("heads", "layer", "cross", "causal", "window", "rotary")),
+        *((n, c_float) for n in ("eps", "scale")),
+        *((n, c_int64) for n in ("in_stride", "out_stride")),
+        *((n, c_void_p) for n in ("input", "out")),
+        *((n, POINTER(Matrix)) for n in ("W", "gate")),
+        *((n, c_void_p) for n in ("bias", "gate_bias", "gain", "shift", "K", "V")),
+        ("cache", POINTER(Cache)),
+        ("table", c_void_p),
+    ]
+
+
+class Batch(ctypes.Structure):
+    _fields_ = [
+        *((n, c_int32) for n in ("rows", "wanted")),
+        *((n, c_void_p) for n in ("ids", "positions", "visible", "texts", "sources", "source_lengths")),
+        *((n, c_int64) for n in ("capacity", "source_capacity")),
+        *((n, c_void_p) for n in ("wanted_rows", "logits")),
+        ("logits_stride", c_int64),
+        *((n, c_void_p) for n in ("cosines", "sines")),
+    ]
+
+
+class Plan(ctypes.Structure):
+    _fields_ = [
+        *((n, c_int32) for n in ("n_steps", "max_rows", "threads", "widest")),
+        ("steps", POINTER(Step)),
+        ("temporary", c_void_p),
+        ("temporary_stride", c_int64),
+        ("prepared", c_void_p),
+        ("partial", c_void_p),
+        ("partial_floats", c_int64),
+        ("scratch", c_void_p),
+        ("scratch_bytes", c_int64),
+    ]
+
+
+SIGNATURES = {
+    "regard_run": (c_int, [POINTER(Plan), POINTER(Batch)]),
+    "regard_sizes": (c_int, [POINTER(c_int64)]),
+    "regard_packed_bytes": (c_int64, [c_int32, c_int64, c_int64]),
+    "regard_pack": (c_int, [c_int32, c_void_p, c_int64, c_int64, c_void_p]),
+    "regard_scratch_bytes": (c_int64, [c_int32]),
+    "regard_text_bytes": (c_int64, [POINTER(Cache), c_int64]),
+    "regard_fork": (None, [POINTER(Cache), c_int64, c_void_p, c_void_p, c_int64]),
+    "regard_best": (None, [c_void_p, c_int64, POINTER(c_int32), POINTER(c_float)]),
+    "regard_choose": (c_char_p, [c_char_p]),
+}
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """Calls into it release Python's lock. An OSError says why it cannot be used."""
+    native = ctypes.CDLL(str(path))
+    for name, (result, arguments) in SIGNATURES.items():
+        function = getattr(native, name)
+        function.restype, function.argtypes = result, arguments
+    sizes = (c_int64 * 5)()
+    native.regard_sizes(sizes)
+    if list(sizes) != [ctypes.sizeof(struct) for struct in (Matrix, Cache, Step, Batch, Plan)]:
+        raise OSError(f"{path} was built from other sources; build it again.")
+    return native
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    if os.environ.get("REGARD_ENGINE", "native") == "torch":
+        return None
+    path = Path(os.environ.get("REGARD_LIBRARY") or Path(__file__).with_name(NAME))
+    try:
+        native = open_library(path)
+    except (OSError, AttributeError) as problem:
+        reason = "it has not been built" if not path.exists() else str(problem)
+        log.warning("The native engine is not used (%s); PyTorch computes instead.", reason)
+        return None
+    wanted = os.environ.get("REGARD_KERNELS")
+    if native.regard_choose(wanted.encode() if wanted else None) is None:
+        log.warning("There are no %s kernels here; others are used.", wanted)
+        native.regard_choose(None)
+    return native

@@ -1,0 +1,166 @@
+/* What happens to each row on its own: norms, activations, embeddings, the best of the logits. */
+#include "kernels.h"
+#include "simd.h"
+
+/* Rows are read 8 floats at a time; what is left over goes through a padded copy. */
+INLINE v8 some(const float *p, int64_t n) {
+    float x[8] = {0};
+    memcpy(x, p, (size_t)n * sizeof *p);
+    return load(x);
+}
+
+INLINE void put_some(float *p, int64_t n, v8 x) {
+    float y[8];
+    store(y, x);
+    memcpy(p, y, (size_t)n * sizeof *p);
+}
+
+static float total(const float *x, int64_t n) {
+    v8 a = all(0.0f), b = all(0.0f);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        a += load(x + i);
+        b += load(x + i + 8);
+    }
+    for (; i + 8 <= n; i += 8) a += load(x + i);
+    if (i < n) b += some(x + i, n - i);
+    return sum8(a + b);
+}
+
+static float squares(const float *x, int64_t n, float mean) {
+    v8 a = all(0.0f), b = all(0.0f), m = all(mean);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const v8 u = load(x + i) - m, v = load(x + i + 8) - m;
+        a = fma8(u, u, a);
+        b = fma8(v, v, b);
+    }
+    for (; i < n; i++) {
+        const float u = x[i] - mean;
+        a[i % 8] += u * u;
+    }
+    return sum8(a + b);
+}
+
+/* layer: γ (x - μ)/√(σ² + ε) + β.  rms: γ x/√(mean(x²) + ε). */
+void NAME(norm)(int32_t kind, const float *x, int64_t n, const float *gain, const float *shift, float eps, float *out) {
+    const float mean = kind == LAYER_NORM ? total(x, n) / (float)n : 0.0f;
+    const float factor = 1.0f / sqrtf(squares(x, n, mean) / (float)n + eps);
+    const v8 m = all(mean), f = all(factor);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        v8 y = (load(x + i) - m) * f * load(gain + i);
+        store(out + i, shift ? y + load(shift + i) : y);
+    }
+    for (; i < n; i++) out[i] = (x[i] - mean) * factor * gain[i] + (shift ? shift[i] : 0.0f);
+}
+
+INLINE v8 sigmoid(v8 x) { return all(1.0f) / (all(1.0f) + exp8(-x)); }
+INLINE v8 tanh_of(v8 x) { /* by odd symmetry, so that nothing cancels far from 0; near 0 the series */
+    const v8 a = magnitude(x), e = exp8(a + a), square = x * x;
+    const v8 far = all(1.0f) - all(2.0f) / (e + all(1.0f));
+    const v8 signed_far = as_float(as_int(far) | (as_int(x) & (int32_t)0x80000000));
+    const v8 series = fma8(fma8(fma8(square, all(-17.0f / 315.0f), all(2.0f / 15.0f)), square, all(-1.0f / 3.0f)), square,
+                           all(1.0f));
+    return pick(a < all(0.1f), x * series, signed_far);
+}
+
+/* Φ(x) through erf: Abramowitz and Stegun 7.1.26, within 1.5e-7. */
+INLINE v8 gaussian(v8 x) {
+    const v8 z = magnitude(x) * all(0.70710678f), t = all(1.0f) / fma8(z, all(0.3275911f), all(1.0f));
+    v8 p = all(1.061405429f);
+    p = fma8(p, t, all(-1.453152027f));
+    p = fma8(p, t, all(1.421413741f));
+    p = fma8(p, t, all(-0.284496736f));
+    p = fma8(p, t, all(0.254829592f));
+    const v8 tail = all(0.5f) * p * t * exp8(-(z * z)); /* beyond |x| on one side */
+    return pick(x < all(0.0f), tail, all(1.0f) - tail);
+}
+
+INLINE v8 act(const int kind, v8 x) {
+    switch (kind) {
+    case GELU: return x * gaussian(x);
+    case GELU_TANH: {
+        const v8 inner = all(0.79788456f) * fma8(all(0.044715f) * x * x, x, x);
+        return all(0.5f) * x * (all(1.0f) + tanh_of(inner));
+    }
+    case SILU: return x * sigmoid(x);
+    case RELU: return pick(x < all(0.0f), all(0.0f), x);
+    case TANH: return tanh_of(x);
+    default: return x;
+    }
+}
+
+INLINE void act_all(const int kind, float *x, int64_t n) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) store(x + i, act(kind, load(x + i)));
+    if (i < n) put_some(x + i, n - i, act(kind, some(x + i, n - i)));
+}
+
+void NAME(activate)(int32_t kind, float *x, int64_t n) {
+    switch (kind) {
+    case GELU: act_all(GELU, x, n); break;
+    case GELU_TANH: act_all(GELU_TANH, x, n); break;
+    case SILU: act_all(SILU, x, n); break;
+    case RELU: act_all(RELU, x, n); break;
+    case TANH: act_all(TANH, x, n); break;
+    default: break;
+    }
+}
+
+/* Number k of row `row`, as `engine.h` lays it out. */
+static float number(const matrix *W, int64_t row, int64_t k) {
+    const uint8_t *group = W->data + row / 8 * W->group_bytes;
+    const int64_t lane = row % 8, b = k / BLOCK, i = k % BLOCK;
+    const uint16_t *halves = (const uint16_t *)group;
+    switch (W->format) {
+    case F32: return ((const float *)group)[8 * k + lane];
+    case F16: return half_to_float(halves[8 * k + lane]);
+    case BF16: {
+        const uint32_t bits = (uint32_t)halves[8 * k + lane] << 16;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        return x;
+    }
+    case Q8_0: {
+        const uint8_t *block = group + 272 * b;
+        return half_to_float(((const uint16_t *)block)[lane]) * (float)(int8_t)block[16 + 32 * (i / 4) + 4 * lane + i % 4];
+    }
+    default: {
+        const int has_minimum = W->format == Q4_1, head = has_minimum ? 32 : 16;
+        const uint8_t *block = group + (128 + head) * b;
+        const uint8_t both = block[head + 32 * (i % 16 / 4) + 4 * lane + i % 4];
+        const float q = (float)(i < 16 ? both & 15 : both >> 4), d = half_to_float(((const uint16_t *)block)[lane]);
+        return has_minimum ? q * d + half_to_float(((const uint16_t *)block)[8 + lane]) : (q - 8.0f) * d;
+    }
+    }
+}
+
+void NAME(embed)(const matrix *W, int64_t row, float scale, const float *plus, float *out) {
+    for (int64_t k = 0; k < W->columns; k++) out[k] = number(W, row, k) * scale + (plus ? plus[k] : 0.0f);
+}
+
+/* The first of the largest, and log Σ exp: all that greedy choice and its log-probability need. A NaN is the largest. */
+void NAME(best)(const float *logits, int64_t n, int32_t *id, float *log_total) {
+    v8 most = all(-INFINITY), sum = all(0.0f), trouble = all(0.0f);
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const v8 x = load(logits + i);
+        most = greatest(x, most);
+        trouble += x * all(0.0f);
+    }
+    float peak = max8(most), doubt = sum8(trouble);
+    for (int64_t j = i; j < n; j++) {
+        peak = logits[j] > peak ? logits[j] : peak;
+        doubt += logits[j] * 0.0f;
+    }
+    *id = -1;
+    *log_total = doubt != 0.0f ? NAN : 0.0f;
+    if (doubt != 0.0f) return;
+    for (int64_t j = 0; j < n && *id < 0; j++)
+        if (logits[j] == peak) *id = (int32_t)j;
+    for (i = 0; i + 8 <= n; i += 8) sum += exp8(load(logits + i) - all(peak));
+    double total = sum8(sum);
+    for (; i < n; i++) total += exp((double)(logits[i] - peak));
+    *log_total = peak + (float)log(total);
+}

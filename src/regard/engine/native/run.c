@@ -1,0 +1,244 @@
+/* A batch of rows through a plan: each step is divided among the threads, which meet after it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "pool.h"
+
+typedef struct {
+    const plan *p;
+    const batch *b;
+    int32_t *texts, *sources; /* rows at which another text (another source) begins, the number of rows last */
+    int32_t n_texts, n_sources;
+} job;
+
+static const kernels *chosen;
+
+const char *regard_choose(const char *name) {
+    const kernels *found = 0;
+#ifdef WITH_AVX2
+    __builtin_cpu_init();
+    const int able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    if (able && (!name || !strcmp(name, kernels_avx2.name))) found = &kernels_avx2;
+#endif
+    if (!found && (!name || !strcmp(name, kernels_portable.name))) found = &kernels_portable;
+    if (found) chosen = found;
+    return found ? found->name : 0;
+}
+
+static int64_t begin_of(int64_t n, int part, int parts) { return n * part / parts; }
+static int64_t padded(int64_t n) { return (n + 7) & ~(int64_t)7; }
+
+/* ── products ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+static uint8_t *own_scratch(const plan *p, int id) { return p->scratch + id * p->scratch_bytes; }
+
+/* Norm, and round if W wants integers. Few rows: every thread all of them, for itself. Many: each its share. */
+static input prepare(const job *j, const step *s, int64_t rows, int id, int threads) {
+    const plan *p = j->p;
+    const int64_t n = s->W->columns, row_bytes = 4 * (int64_t)p->widest;
+    const int rounded = s->W->format >= Q8_0, own = rows <= FEW;
+    input x = {.rows = rows, .columns = n, .X = s->in, .stride = s->in_stride};
+    if (!rounded && !s->norm) return x;
+    uint8_t *room = p->prepared + (own ? (p->max_rows + (int64_t)FEW * id) * row_bytes : 0);
+    float *scales = (float *)(room + rows * 2 * n), *sums = scales + rows * (n / BLOCK);
+    float *plain = (float *)own_scratch(p, id);
+    const int64_t first = own ? 0 : begin_of(rows, id, threads), last = own ? rows : begin_of(rows, id + 1, threads);
+    for (int64_t r = first; r < last; r++) {
+        const float *row = s->in + r * s->in_stride;
+        if (s->norm) {
+            float *normed = rounded ? plain : (float *)room + r * n;
+            chosen->norm(s->norm, row, n, s->gain, s->shift, s->eps, normed);
+            row = normed;
+        }
+        if (rounded)
+            chosen->quantise(s->W->format, row, n, room + r * 2 * n, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
+    }
+    if (!own) pool_meet();
+    if (rounded) x.q = room, x.scale = scales, x.sum = sums;
+    else x.X = (float *)room, x.stride = n;
+    return x;
+}
+
+static void add_bias(float *y, const float *bias, int64_t n) {
+    if (bias)
+        for (int64_t i = 0; i < n; i++) y[i] += bias[i];
+}
+
+static void product(const job *j, const step *s, int64_t rows, int id, int threads) {
+    const plan *p = j->p;
+    const int64_t groups = padded(s->W->rows) / 8;
+    const int64_t first = begin_of(groups, id, threads), last = begin_of(groups, id + 1, threads);
+    const input x = prepare(j, s, rows, id, threads);
+    float *out = s->out ? s->out : j->b->logits, *room = (float *)own_scratch(p, id);
+    const int64_t stride = s->out ? s->out_stride : j->b->logits_stride, wide = 8 * (last - first);
+    const int aside = s->add || s->gate;
+    if (s->gate) chosen->product(s->gate, first, last, &x, out, stride, room);
+    chosen->product(s->W, first, last, &x, aside ? p->temporary : out, aside ? p->temporary_stride : stride, room);
+    if (!s->bias && !s->activation && !aside) return;
+    for (int64_t r = 0; r < rows; r++) {
+        float *y = out + r * stride + 8 * first, *t = p->temporary + r * p->temporary_stride + 8 * first;
+        float *direct = aside ? t : y;
+        add_bias(direct, s->bias ? s->bias + 8 * first : 0, wide);
+        if (s->gate) add_bias(y, s->gate_bias ? s->gate_bias + 8 * first : 0, wide);
+        if (s->activation) chosen->activate(s->activation, s->gate ? y : direct, wide);
+        if (s->gate)
+            for (int64_t i = 0; i < wide; i++) y[i] *= t[i];
+        else if (s->add)
+            for (int64_t i = 0; i < wide; i++) y[i] += t[i];
+    }
+}
+
+/* ── attention ────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+static void store(const job *j, const step *s, int id, int threads) {
+    const int64_t rows = j->b->rows;
+    for (int64_t r = begin_of(rows, id, threads); r < begin_of(rows, id + 1, threads); r++) chosen->store(s, j->b, r);
+}
+
+/* Rows of one text together, a stretch of them at a time. */
+static void attend_many(const job *j, const step *s, int id, int threads) {
+    const int32_t *starts = s->cross ? j->sources : j->texts, n = s->cross ? j->n_sources : j->n_texts;
+    const int64_t group = s->heads / s->cache->heads, stretch = group > 24 ? 1 : 48 / group;
+    int64_t number = 0;
+    for (int32_t i = 0; i < n; i++)
+        for (int64_t first = starts[i]; first < starts[i + 1]; first += stretch) {
+            const int64_t last = first + stretch < starts[i + 1] ? first + stretch : starts[i + 1];
+            for (int32_t head = 0; head < s->cache->heads; head++)
+                if (number++ % threads == id) chosen->whole(s, j->b, first, last, head, own_scratch(j->p, id));
+        }
+}
+
+static void chunks_of(const step *s, const batch *b, int64_t row, int64_t *first, int64_t *count) {
+    const int64_t to = b->positions[row] + 1, from = s->window && to > s->window ? to - s->window : 0;
+    *first = from / CHUNK;
+    *count = (to + CHUNK - 1) / CHUNK - *first;
+}
+
+/* A row of each text: chunks of keys are spread over the threads when there are few rows, else whole heads. */
+static void attend_one(const job *j, const step *s, int64_t most, int id, int threads) {
+    const batch *b = j->b;
+    const int32_t heads = s->cache->heads;
+    const int64_t each = s->heads / heads * (2 + (int64_t)s->cache->width), pairs = (int64_t)b->rows * heads;
+    const int spread = most > 1 && pairs < 8 * threads;
+    int64_t number = 0, first, count;
+    for (int64_t i = 0; i < pairs; i++) {
+        const int64_t row = i / heads;
+        const int32_t head = (int32_t)(i % heads);
+        float *partial = j->p->partial + i * most * each;
+        chunks_of(s, b, row, &first, &count);
+        if (spread) {
+            for (int64_t c = 0; c < count; c++)
+                if (number++ % threads == id) chosen->part(s, b, row, head, first + c, partial + c * each, own_scratch(j->p, id));
+        } else if (i % threads == id) {
+            for (int64_t c = 0; c < count; c++) chosen->part(s, b, row, head, first + c, partial + c * each, own_scratch(j->p, id));
+            chosen->merge(s, b, row, head, count, partial);
+        }
+    }
+    if (!spread) return;
+    pool_meet();
+    for (int64_t i = begin_of(pairs, id, threads); i < begin_of(pairs, id + 1, threads); i++) {
+        chunks_of(s, b, i / heads, &first, &count);
+        chosen->merge(s, b, i / heads, (int32_t)(i % heads), count, j->p->partial + i * most * each);
+    }
+}
+
+static void attend(const job *j, const step *s, int id, int threads) {
+    const batch *b = j->b;
+    if (s->causal && !s->cross && j->n_texts == b->rows) {
+        int64_t most = 0, first, count;
+        for (int64_t r = 0; r < b->rows; r++) {
+            chunks_of(s, b, r, &first, &count);
+            most = count > most ? count : most;
+        }
+        const int64_t needed = (int64_t)b->rows * s->heads * most * (2 + (int64_t)s->cache->width);
+        if (needed <= j->p->partial_floats) {
+            attend_one(j, s, most, id, threads);
+            return;
+        }
+    }
+    if (!s->cross) {
+        store(j, s, id, threads);
+        pool_meet();
+    }
+    attend_many(j, s, id, threads);
+}
+
+/* ── the plan ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+static void rowwise(const job *j, const step *s, int64_t rows, int id, int threads) {
+    const batch *b = j->b;
+    for (int64_t r = begin_of(rows, id, threads); r < begin_of(rows, id + 1, threads); r++) {
+        float *out = s->out + r * s->out_stride;
+        if (s->op == EMBED)
+            chosen->embed(s->W, b->ids[r], s->scale, s->table ? s->table + (int64_t)b->positions[r] * s->n : 0, out);
+        else if (s->op == NORM) chosen->norm(s->norm, s->in + r * s->in_stride, s->n, s->gain, s->shift, s->eps, out);
+        else memcpy(out, s->in + b->wanted_rows[r] * s->in_stride, (size_t)s->n * sizeof(float)); /* PICK */
+    }
+}
+
+static void work(void *what, int id, int threads) {
+    const job *j = what;
+    for (const step *s = j->p->steps; s < j->p->steps + j->p->n_steps; s++) {
+        const int64_t rows = s->selected ? j->b->wanted : j->b->rows;
+        if (!rows) continue;
+        switch (s->op) {
+        case PRODUCT: product(j, s, rows, id, threads); break;
+        case ATTEND: attend(j, s, id, threads); break;
+        case STORE: store(j, s, id, threads); break;
+        default: rowwise(j, s, rows, id, threads); break;
+        }
+        pool_meet();
+    }
+}
+
+/* Where runs of equal pointers begin. */
+static int32_t runs(void *const *pointers, int32_t rows, int32_t *starts) {
+    int32_t n = 0;
+    for (int32_t r = 0; r < rows && pointers; r++)
+        if (r == 0 || pointers[r] != pointers[r - 1]) starts[n++] = r;
+    starts[n] = rows;
+    return n;
+}
+
+int regard_run(const plan *p, const batch *b) {
+    if (b->rows < 1 || b->rows > p->max_rows || b->wanted > b->rows) return -1;
+    if (!chosen) regard_choose(0);
+    int32_t *starts = malloc(2 * ((size_t)b->rows + 1) * sizeof *starts);
+    if (!starts) return -2;
+    job j = {.p = p, .b = b, .texts = starts, .sources = starts + b->rows + 1};
+    j.n_texts = runs(b->texts, b->rows, j.texts);
+    j.n_sources = runs(b->sources, b->rows, j.sources);
+    pool_run(work, &j, p->threads);
+    free(starts);
+    return 0;
+}
+
+/* ── what Python must know ────────────────────────────────────────────────────────────────────────────────────────── */
+
+int regard_sizes(int64_t *sizes) {
+    const int64_t all[] = {sizeof(matrix), sizeof(cache), sizeof(step), sizeof(batch), sizeof(plan)};
+    memcpy(sizes, all, sizeof all);
+    return (int)(sizeof all / sizeof *all);
+}
+
+int64_t regard_scratch_bytes(int32_t d_k) {
+    const int64_t width = padded(d_k);
+    return 4 * (48 * (3 * width + CHUNK + 2) + 2 * CHUNK * width) + 64;
+}
+
+int64_t regard_text_bytes(const cache *c, int64_t capacity) {
+    return 2 * capacity * c->layers * c->heads * c->width * (c->half ? 2 : 4);
+}
+
+/* The first `length` tokens of a text, for another text that begins with them. */
+void regard_fork(const cache *c, int64_t capacity, void *to, const void *from, int64_t length) {
+    const int64_t size = c->half ? 2 : 4, head = capacity * c->width * size, used = padded(length) * c->width * size;
+    for (int64_t i = 0; i < 2 * (int64_t)c->layers * c->heads; i++)
+        memcpy((uint8_t *)to + i * head, (const uint8_t *)from + i * head, (size_t)used);
+}
+
+void regard_best(const float *logits, int64_t n, int32_t *id, float *log_total) {
+    if (!chosen) regard_choose(0);
+    chosen->best(logits, n, id, log_total);
+}

@@ -1,0 +1,265 @@
+"""A spec and its weights become a flat list of steps over preallocated buffers: what one call into C runs.
+
+A step is a product (with the norm before it and the bias, activation, gate or residual after it), an attention over the
+cache, or a small thing done row by row. `Plan.run` takes a batch of rows, each a token of some text, through all of them.
+"""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.engine.native import library as c
+from regard.engine.packing import Arena, up, zeros
+from regard.engine.weights import Weights
+from regard.model.spec import Spec, StackSpec
+from regard.model.transformer import make_positions
+
+Floats = NDArray[np.float32]
+MAX_ROWS = 512  # tokens that go through together
+PARTIAL = 1 << 21  # floats for attention that is spread over threads
+
+
+def address(array: NDArray | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+class Builder:
+    """Collects steps, the matrices they need and the buffers they work on."""
+
+    def __init__(self, native: ctypes.CDLL, arena: Arena, weights: Weights, spec: Spec, max_rows: int) -> None:
+        self.native, self.arena, self.weights, self.spec, self.max_rows = native, arena, weights, spec, max_rows
+        self.steps: list[c.Step] = []
+        self.kept: list[Any] = []  # what steps point at
+        self.widest, self.tallest = c.LANES, c.LANES
+        self.matrices: dict[tuple[str, ...], c.Matrix] = {}
+        self.buffers: dict[str, Floats] = {}
+        self.selected = False
+
+    # ── what steps point at ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def buffer(self, width: int) -> Floats:
+        return self.keep(zeros(self.max_rows, up(width)))
+
+    def keep(self, array: Floats) -> Floats:
+        self.kept.append(array)
+        return array
+
+    def vector(self, *names: str) -> Floats | None:
+        """Vectors end to end, filled up with zeros to whole groups; None if there are none."""
+        parts = [self.weights.vector(name) for name in names]
+        if all(part is None for part in parts):
+            return None
+        whole = np.concatenate([part for part in parts if part is not None])
+        padded = zeros(up(len(whole)))
+        padded[: len(whole)] = whole
+        return self.keep(padded)
+
+    def matrix(self, *names: str, format: str | None = None) -> c.Matrix:
+        """One matrix, or several of the same width below each other; in float32 if their formats differ."""
+        key = tuple(self.weights.one_name(name) for name in names)
+        if key not in self.matrices:
+            forms = [self.weights.form(name) for name in names]
+            chosen = format or self.common(*names)
+            rows, columns = sum(rows for _, rows, _ in forms), forms[0][2]
+            self.matrices[key] = self.arena.add(
+                chosen, rows, columns, lambda: [self.weights.matrix(name, chosen) for name in names]
+            )
+        W = self.matrices[key]
+        self.widest, self.tallest = max(self.widest, up(W.columns)), max(self.tallest, up(W.rows))
+        return W
+
+    def common(self, *names: str) -> str:
+        formats = {self.weights.form(name)[0] for name in names}
+        return formats.pop() if len(formats) == 1 else "F32"
+
+    # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def step(self, op: int, X: Floats | None, out: Floats | None, **values: Any) -> c.Step:
+        s = c.Step(op=op, selected=self.selected, scale=1.0, **values)
+        if X is not None:
+            s.input, s.in_stride = address(X), X.shape[1]
+        if out is not None:
+            s.out, s.out_stride = address(out), out.shape[1]
+        self.steps.append(s)
+        return s
+
+    def normed(self, s: c.Step, path: str, stack: StackSpec) -> None:
+        s.norm, s.eps = c.NORMS[stack.norm], stack.eps
+        s.gain, s.shift = address(self.vector(f"{path}.weight")), address(self.vector(f"{path}.bias"))
+
+    def norm(self, path: str, X: Floats, stack: StackSpec) -> None:
+        self.normed(self.step(c.NORM, X, X, n=self.spec.d), path, stack)
+
+    def product(
+        self,
+        X: Floats,
+        out: Floats | None,
+        *paths: str,
+        norm: str | None = None,
+        stack: StackSpec | None = None,
+        activation: str = "none",
+        gate: str | None = None,
+        add: bool = False,
+    ) -> c.Step:
+        """out = or += act(norm(X) Wᵀ + b); with a gate, act(gate) ⊙ product."""
+        s = self.step(c.PRODUCT, X, out, activation=c.ACTIVATIONS[activation], add=add)
+        names = [f"{path}.weight" for path in paths]
+        format = self.common(*names, *([f"{gate}.weight"] if gate else []))  # both read the same input
+        s.W = ctypes.pointer(self.matrix(*names, format=format))
+        s.bias = address(self.vector(*(f"{path}.bias" for path in paths)))
+        if gate is not None:
+            s.gate = ctypes.pointer(self.matrix(f"{gate}.weight", format=format))
+            s.gate_bias = address(self.vector(f"{gate}.bias"))
+        if norm is not None:
+            assert stack is not None
+            self.normed(s, norm, stack)
+        return s
+
+    def pick(self, X: Floats) -> Floats:
+        """The wanted rows, together; from here on only they matter."""
+        out = self.buffer(X.shape[1])
+        self.selected = True
+        self.step(c.PICK, X, out, n=X.shape[1])
+        return out
+
+    # ── parts of a network ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def embed(self, path: str, stack: StackSpec) -> Floats:
+        X = self.buffer(self.spec.d)
+        s = self.step(c.EMBED, None, X, n=self.spec.d)
+        s.scale, s.W = stack.embed_scale, ctypes.pointer(self.matrix(f"{path}.tokens.weight"))
+        s.table = address(self.position_table(path, stack))
+        if stack.embed_norm:
+            self.norm(f"{path}.norm", X, stack)
+        return X
+
+    def position_table(self, path: str, stack: StackSpec) -> Floats | None:
+        """A vector for every position, with that of the first token type where there are types."""
+        p, d = stack.positions, self.spec.d
+        if p.kind == "learned":
+            learned = self.weights.vector(f"{path}.positions.weight")
+            assert learned is not None
+            table = learned[p.offset : p.offset + p.limit]
+        elif p.kind == "sinusoidal":
+            module = make_positions(d, p)
+            assert module is not None
+            table = module(torch.arange(p.limit)[None])[0].numpy()
+        elif stack.n_types:
+            table = np.zeros((p.limit, d), np.float32)
+        else:
+            return None
+        if stack.n_types:
+            types = self.weights.vector(f"{path}.types.weight")
+            assert types is not None
+            table = table + types[0]
+        return self.keep(np.ascontiguousarray(table, np.float32))
+
+    def attention(self, path: str, X: Floats, layer: int, stack: StackSpec, kept: c.Cache, causal: bool) -> Floats:
+        """Z of self-attention, heads side by side. X is normed before if the wiring says so."""
+        a = stack.attention
+        wide, narrow = a.heads * a.d_k, a.kv_heads * a.d_k
+        norm = f"{path}.norm_1" if stack.wiring == "pre" else None
+        QKV, Z = self.scratch("qkv", wide + 2 * narrow), self.scratch("z", wide)
+        self.product(X, QKV, *(f"{path}.attention.W_{x}" for x in "qkv"), norm=norm, stack=stack)
+        s = self.attend(QKV, Z, layer, stack, kept, causal=causal, window=stack.window(layer) or 0)
+        s.rotary = stack.positions.kind == "rotary"
+        s.K, s.V = QKV.ctypes.data + 4 * wide, QKV.ctypes.data + 4 * (wide + narrow)
+        return Z
+
+    def attend(self, Q: Floats, Z: Floats, layer: int, stack: StackSpec, kept: c.Cache, **values: Any) -> c.Step:
+        a = stack.attention
+        s = self.step(c.ATTEND, Q, Z, heads=a.heads, layer=layer if kept.layers > 1 else 0, **values)
+        s.scale = (a.d_k**-0.5 if a.scaled else 1.0) / (layer + 1 if a.scaled_by_layer else 1)
+        s.cache = ctypes.pointer(kept)
+        return s
+
+    def cross(self, path: str, X: Floats, layer: int, stack: StackSpec, kept: c.Cache) -> None:
+        norm = f"{path}.norm_cross" if stack.wiring == "pre" else None
+        wide = stack.attention.heads * stack.attention.d_k
+        Q, Z = self.scratch("q", wide), self.scratch("z", wide)
+        self.product(X, Q, f"{path}.cross.W_q", norm=norm, stack=stack)
+        self.attend(Q, Z, layer, stack, kept, cross=True)
+        self.product(Z, X, f"{path}.cross.W_o", add=True)
+        if stack.wiring == "post":
+            self.norm(f"{path}.norm_cross", X, stack)
+
+    def remember(self, path: str, memory: Floats, layer: int, stack: StackSpec, kept: c.Cache) -> None:
+        """Keys and values of an encoder's output for one layer of cross attention."""
+        narrow = stack.attention.kv_heads * stack.attention.d_k
+        KV = self.scratch("kv", 2 * narrow)
+        self.product(memory, KV, f"{path}.W_k", f"{path}.W_v")
+        s = self.step(c.STORE, KV, None, layer=layer, cross=True)
+        s.K, s.V, s.cache = KV.ctypes.data, KV.ctypes.data + 4 * narrow, ctypes.pointer(kept)
+
+    def mlp(self, path: str, X: Floats, stack: StackSpec) -> None:
+        norm = f"{path}.norm_2" if stack.wiring == "pre" else None
+        H, act, gate = self.scratch("h", stack.mlp.d_ff), stack.mlp.activation, None
+        if stack.mlp.gated:
+            gate = f"{path}.mlp.gate"
+        self.product(X, H, f"{path}.mlp.up", norm=norm, stack=stack, activation=act, gate=gate)
+        self.product(H, X, f"{path}.mlp.down", add=True)
+        if stack.wiring == "post":
+            self.norm(f"{path}.norm_2", X, stack)
+
+    def scratch(self, name: str, width: int) -> Floats:
+        """A buffer that every layer uses for the same purpose."""
+        if name not in self.buffers:
+            self.buffers[name] = self.buffer(width)
+        return self.buffers[name]
+
+    def block(
+        self,
+        path: str,
+        X: Floats,
+        layer: int,
+        stack: StackSpec,
+        own: c.Cache,
+        crossed: c.Cache | None,
+        last: bool = False,
+    ) -> Floats:
+        """`last`: of what follows only the wanted rows matter."""
+        causal = crossed is not None or self.spec.kind == "decoder"
+        Z = self.attention(path, X, layer, stack, own, causal)
+        if last:
+            X, Z = self.pick(X), self.pick(Z)
+        self.product(Z, X, f"{path}.attention.W_o", add=True)
+        if stack.wiring == "post":
+            self.norm(f"{path}.norm_1", X, stack)
+        if crossed is not None:
+            self.cross(path, X, layer, stack, crossed)
+        self.mlp(path, X, stack)
+        return X
+
+
+class Plan:
+    """Steps and their buffers, ready to run. One batch at a time: the buffers are shared."""
+
+    def __init__(self, b: Builder, threads: int, d_k: int) -> None:
+        self.native, self.max_rows = b.native, b.max_rows
+        self.steps = (c.Step * len(b.steps))(*b.steps)
+        room = up(max(b.native.regard_scratch_bytes(d_k), 4 * b.widest, 4 * 2 * 8 * 256), 64)
+        self.temporary = zeros(b.max_rows, b.tallest)
+        self.prepared = zeros(b.max_rows + c.FEW * threads, b.widest)
+        self.partial, self.scratch = zeros(PARTIAL), zeros(threads, room, dtype=np.uint8)
+        self.kept = (b.kept, b.buffers, b.matrices, b.steps)
+        self.struct = c.Plan(
+            n_steps=len(self.steps),
+            max_rows=b.max_rows,
+            threads=threads,
+            widest=b.widest,
+            steps=self.steps,
+            temporary=address(self.temporary),
+            temporary_stride=b.tallest,
+            prepared=address(self.prepared),
+            partial=address(self.partial),
+            partial_floats=PARTIAL,
+            scratch=address(self.scratch),
+            scratch_bytes=room,
+        )
+
+    def run(self, batch: c.Batch) -> None:
+        failed = self.native.regard_run(self.struct, batch)
+        assert not failed, f"the engine refused a batch of {batch.rows} rows ({failed})"

@@ -1,0 +1,347 @@
+"""The C kernels against numpy, for odd sizes, every number format, both instruction sets and several threads."""
+
+import ctypes
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard.engine.fast import Rows
+from regard.engine.native import library as c
+from regard.engine.native.library import library
+from regard.engine.packing import Arena, up, zeros
+from regard.engine.plan import Builder, Plan
+from regard.engine.weights import Stored
+from regard.nn.attention import attend, share_heads
+from regard.nn.mlp import ACTIVATIONS
+from regard.nn.norm import layer_norm, rms_norm
+from regard.nn.position import Rotary, rotate
+from regard.store.quant import dequantise, quantise
+
+native = library()
+pytestmark = pytest.mark.skipif(native is None, reason="the native engine is not built here")
+KERNELS = [name for name in ("portable", "avx2") if native is not None and native.regard_choose(name.encode())]
+ROUNDED = ("Q8_0", "Q4_0", "Q4_1")
+
+
+@pytest.fixture(autouse=True)
+def _choose_again():
+    yield
+    native.regard_choose(None)
+
+
+class Given:
+    """Weights from a dictionary: matrices in whatever format the test says."""
+
+    def __init__(self, format: str, **arrays: np.ndarray) -> None:
+        self.format, self.arrays = format, arrays
+
+    def one_name(self, name: str) -> str:
+        return name
+
+    def form(self, name: str) -> tuple[str, int, int]:
+        return self.format, *self.arrays[name.removesuffix(".weight")].shape  # type: ignore[return-value]
+
+    def matrix(self, name: str, format: str) -> Stored:
+        W = self.arrays[name.removesuffix(".weight")]
+        return Stored(format, quantise(W, format), W.shape[1])
+
+    def vector(self, name: str) -> np.ndarray | None:
+        return self.arrays.get(name)
+
+    def exact(self, name: str) -> np.ndarray:
+        """The numbers as the format stores them."""
+        W = self.arrays[name]
+        return dequantise(quantise(W, self.format).reshape(-1), self.format, W.shape).astype(np.float64)
+
+
+def plan_of(build: Any, weights: Any, rows: int, threads: int, d_k: int = 8, d: int = 0) -> Plan:
+    assert native is not None
+    arena = Arena(native)
+    builder = Builder(native, arena, weights, SimpleNamespace(d=d), rows)  # type: ignore[arg-type]
+    build(builder)
+    plan = Plan(builder, threads, d_k)
+    arena.fill()
+    plan.kept = (plan.kept, arena)  # type: ignore[assignment]
+    return plan
+
+
+def run(plan: Plan, rows: int) -> None:
+    batch = Rows(rows)
+    batch.struct.rows = rows
+    plan.run(batch.struct)
+
+
+def rounded(X: np.ndarray) -> np.ndarray:
+    """The input as integer kernels see it: 15 bits in blocks of 32."""
+    blocks = X.astype(np.float32).reshape(len(X), -1, 32)
+    peak = np.abs(blocks).max(-1, keepdims=True)
+    inverse = np.divide(np.float32(16256), peak, out=np.zeros_like(peak), where=peak > 1e-30)
+    return (np.rint(blocks * inverse) * (peak / np.float32(16256)).astype(np.float64)).reshape(X.shape)
+
+
+def random(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+shapes = st.tuples(st.integers(1, 45), st.integers(1, 40), st.integers(1, 12), st.sampled_from(range(3)))
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("format", c.FORMATS)
+@given(shape=shapes, threads=st.integers(1, 3), bias=st.booleans(), seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_product(kernels, format, shape, threads, bias, seed):
+    rows, outputs, depth, extra = shape
+    columns = 32 * depth if format in ROUNDED else 25 * depth + extra
+    X, W, b = random(seed, rows, columns), random(seed + 1, outputs, columns), random(seed + 2, outputs)
+    native.regard_choose(kernels.encode())
+    weights = Given(format, W=W, **({"W.bias": b} if bias else {}))
+    made: dict[str, np.ndarray] = {}
+
+    def build(builder):
+        made["X"], made["Y"] = zeros(rows, columns), builder.buffer(outputs)
+        builder.product(made["X"], made["Y"], "W")
+
+    plan = plan_of(build, weights, rows, threads)
+    made["X"][:] = X
+    run(plan, rows)
+    exact = weights.exact("W")
+    seen = rounded(X) if format in ROUNDED else X.astype(np.float64)
+    size = np.abs(seen) @ np.abs(exact).T + 1
+    expected = seen @ exact.T + (b if bias else 0)
+    assert (np.abs(made["Y"][:, :outputs] - expected) <= 2e-6 * size).all()
+    if format in ROUNDED:  # the stated bound: half a step of each block's scale, for every weight
+        step = np.repeat(np.abs(X).reshape(rows, -1, 32).max(-1) / 16256, 32, 1)
+        whole = X.astype(np.float64) @ exact.T + (b if bias else 0)
+        assert (np.abs(made["Y"][:, :outputs] - whole) <= step @ np.abs(exact).T / 2 + 2e-6 * size).all()
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("format", ["F32", "BF16", "Q4_1", "Q8_0"])
+def test_a_row_does_not_depend_on_the_others_nor_on_the_threads(kernels, format):
+    native.regard_choose(kernels.encode())
+    X, weights = random(0, 23, 320), Given(format, W=random(1, 83, 320), g=random(2, 83, 320))
+    results = []
+    for rows, threads in ((23, 1), (23, 3), (7, 2), (4, 2), (1, 1)):
+        made: list[np.ndarray] = []
+
+        def build(builder, rows=rows, made=made):
+            made += [zeros(rows, 320), builder.buffer(83)]
+            builder.product(*made, "W", gate="g", activation="silu")
+
+        plan = plan_of(build, weights, rows, threads)
+        made[0][:] = X[:rows]
+        run(plan, rows)
+        results.append(made[1])
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0][: len(other)])
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@given(n=st.integers(1, 70), rows=st.sampled_from([1, 3, 9]), seed=st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_norm_activation_and_residual(kernels, norm, n, rows, seed):
+    native.regard_choose(kernels.encode())
+    X, W, R = random(seed, rows, n) * 3 + 1, random(seed + 1, 19, n), random(seed + 2, rows, up(19))
+    gain, shift = random(seed + 3, n), random(seed + 4, n)
+    weights = Given("F32", W=W, **{"norm.weight": gain, **({"norm.bias": shift} if norm == "layer" else {})})
+    stack = SimpleNamespace(norm=norm, eps=1e-5)
+    made: list[np.ndarray] = []
+
+    def build(builder):
+        made.extend([zeros(rows, n), builder.buffer(19)])
+        builder.product(*made, "W", norm="norm", stack=stack, activation="gelu_tanh", add=True)
+
+    plan = plan_of(build, weights, rows, 2)
+    made[0][:], made[1][:] = X, R
+    run(plan, rows)
+    x, g = torch.from_numpy(X).double(), torch.from_numpy(gain).double()
+    normed = layer_norm(x, g, torch.from_numpy(shift).double(), 1e-5) if norm == "layer" else rms_norm(x, g, 1e-5)
+    inner = normed @ torch.from_numpy(W).double().T
+    expected = torch.from_numpy(R[:, :19]).double() + ACTIVATIONS["gelu_tanh"](inner)
+    torch.testing.assert_close(torch.from_numpy(made[1][:, :19]).double(), expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_activations(kernels, activation):
+    """Through a product with the identity, over the whole range."""
+    native.regard_choose(kernels.encode())
+    x = np.concatenate([np.linspace(-30, 30, 20001), [0.0, -0.0, 1e-30, -1e-8, 87.0, -87.0, 1e4, -1e4]])
+    x = x.astype(np.float32)[:, None]
+    made: list[np.ndarray] = []
+
+    def build(builder):
+        made.extend([zeros(*x.shape), builder.buffer(1)])
+        builder.product(*made, "W", activation=activation)
+
+    plan = plan_of(build, Given("F32", W=np.ones((1, 1), np.float32)), len(x), 1)
+    made[0][:] = x
+    run(plan, len(x))
+    expected = ACTIVATIONS[activation](torch.from_numpy(x).double()).numpy()
+    assert (np.abs(made[1][:, :1] - expected) <= 4e-7 * np.maximum(1, np.abs(expected))).all()
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("format", c.FORMATS)
+def test_packing_keeps_every_bit(kernels, format):
+    """Every row looked up in the packed matrix is what the file's own row means, subnormal halves included."""
+    native.regard_choose(kernels.encode())
+    W = random(5, 21, 96) * np.float32(10.0) ** np.random.default_rng(6).integers(-9, 4, (21, 1)).astype(np.float32)
+    weights, made = Given(format, W=W), list[np.ndarray]()
+
+    def build(builder):
+        made.append(builder.buffer(96))
+        s = builder.step(c.EMBED, None, made[0], n=96)
+        s.W = ctypes.pointer(builder.matrix("W.weight"))
+
+    plan = plan_of(build, weights, 21, 2)
+    rows = Rows(21)
+    rows.ids[:], rows.struct.rows = np.arange(21), 21
+    plan.run(rows.struct)
+    np.testing.assert_array_equal(made[0][:, :96], weights.exact("W").astype(np.float32))
+
+
+# ── attention ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Attention:
+    """One attention step over a cache of its own."""
+
+    def __init__(
+        self, heads: int, kv_heads: int, d_k: int, *, half: bool, rotary: bool, window: int, causal: bool = True
+    ):
+        assert native is not None
+        self.sizes = heads, kv_heads, d_k
+        self.layout = c.Cache(int(half), kv_heads, d_k, up(d_k), 2, 0)
+        self.scale, self.half, self.rotary, self.window, self.causal = 0.3, half, rotary, window, causal
+
+    def text(self, capacity: int) -> np.ndarray:
+        return zeros(native.regard_text_bytes(self.layout, capacity), dtype=np.uint8)
+
+    def __call__(self, Q, K, V, starts, texts, capacity, threads, visible=None):
+        """Q (rows, heads · d_k), K and V (rows, kv_heads · d_k); the rows' positions and texts."""
+        heads, kv_heads, d_k = self.sizes
+        rows = len(Q)
+        qkv, Z = zeros(rows, (heads + 2 * kv_heads) * d_k), zeros(rows, up(heads * d_k))
+        qkv[:] = np.concatenate([Q, K, V], 1)
+
+        def build(builder):
+            s = builder.step(c.ATTEND, qkv, Z, heads=heads, layer=1, causal=self.causal, window=self.window)
+            s.scale, s.rotary, s.cache = self.scale, self.rotary, ctypes.pointer(self.layout)
+            s.K, s.V = qkv.ctypes.data + 4 * heads * d_k, qkv.ctypes.data + 4 * (heads + kv_heads) * d_k
+
+        plan = plan_of(build, Given("F32"), rows, threads, d_k)
+        batch = Rows(rows)
+        batch.positions[:], batch.texts[:] = starts, texts
+        if visible is not None:
+            batch.visible[:] = visible
+        batch.struct.rows, batch.struct.capacity = rows, capacity
+        cos, sin = Rotary(d_k)(torch.arange(capacity)[None]) if self.rotary else (torch.zeros(1, 1, 1, 2),) * 2
+        tables = [np.ascontiguousarray(x[0, 0, :, x.shape[-1] // 2 :].numpy()) for x in (cos, sin)]
+        batch.struct.cosines, batch.struct.sines = (table.ctypes.data for table in tables)
+        plan.run(batch.struct)
+        return Z[:, : heads * d_k].copy()
+
+    def reference(self, Q, K, V):
+        """The definition, in float64, on what the cache holds."""
+        heads, kv_heads, d_k = self.sizes
+        N = len(Q)
+        q, k, v = (
+            torch.from_numpy(x).double().reshape(1, N, n, d_k).transpose(1, 2)
+            for x, n in ((Q, heads), (K, kv_heads), (V, kv_heads))
+        )
+        if self.rotary:
+            angles = Rotary(d_k)(torch.arange(N)[None])
+            q, k = rotate(q, angles), rotate(k, angles)
+        if self.half:
+            k, v = k.float().half().double(), v.half().double()
+        i, j = torch.arange(N)[:, None], torch.arange(N)[None]
+        visible = (j <= i) & (j > i - (self.window or N)) if self.causal else torch.ones(N, N, dtype=torch.bool)
+        Z = attend(q, share_heads(k, heads), share_heads(v, heads), visible, scale=self.scale)
+        return Z.transpose(1, 2).flatten(2)[0].numpy()
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@given(
+    N=st.one_of(st.integers(1, 40), st.sampled_from([127, 128, 129, 300])),
+    sizes=st.sampled_from([(1, 1, 8), (4, 2, 6), (9, 3, 16), (6, 1, 10), (5, 5, 3), (60, 1, 4)]),
+    half=st.booleans(),
+    rotary=st.booleans(),
+    window=st.sampled_from([0, 0, 5, 140]),
+    threads=st.integers(1, 3),
+)
+@settings(max_examples=20, deadline=None)
+def test_attention_whole_and_token_by_token(kernels, N, sizes, half, rotary, window, threads):
+    native.regard_choose(kernels.encode())
+    heads, kv_heads, d_k = sizes
+    attention = Attention(*sizes, half=half, rotary=rotary and d_k % 2 == 0, window=window)
+    Q, K, V = random(N, N, heads * d_k), random(N + 1, N, kv_heads * d_k), random(N + 2, N, kv_heads * d_k)
+    capacity = up(N, 32)
+    text = attention.text(capacity)
+    Z = attention(Q, K, V, range(N), text.ctypes.data, capacity, threads)
+    tolerance = 2e-3 if half else 2e-5
+    np.testing.assert_allclose(Z, attention.reference(Q, K, V), rtol=0, atol=tolerance)
+    again = attention.text(capacity)
+    tail = max(0, N - 3)
+    if tail:
+        first = attention(Q[:tail], K[:tail], V[:tail], range(tail), again.ctypes.data, capacity, threads)
+        np.testing.assert_array_equal(first, Z[:tail])
+    for i in range(tail, N):
+        row = slice(i, i + 1)
+        one = attention(Q[row], K[row], V[row], [i], again.ctypes.data, capacity, threads)
+        np.testing.assert_array_equal(one, Z[row])
+    np.testing.assert_array_equal(text, again)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_attention_that_sees_everything(kernels):
+    """Two texts of an encoder in one batch."""
+    native.regard_choose(kernels.encode())
+    attention = Attention(4, 4, 8, half=False, rotary=False, window=0, causal=False)
+    Q, K, V = (random(i, 13, 32) for i in range(3))
+    texts = [attention.text(32) for _ in "12"]
+    pointers = np.repeat([t.ctypes.data for t in texts], [9, 4])
+    positions = [*range(9), *range(4)]
+    Z = attention(Q, K, V, positions, pointers, 32, 2, visible=np.repeat([9, 4], [9, 4]))
+    for part in (slice(0, 9), slice(9, 13)):
+        np.testing.assert_allclose(Z[part], attention.reference(Q[part], K[part], V[part]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@given(n=st.integers(1, 100), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_the_best_logit(kernels, n, seed):
+    native.regard_choose(kernels.encode())
+    x = np.round(random(seed, n) * 4, 1)  # ties
+    id, total = ctypes.c_int32(), ctypes.c_float()
+    native.regard_best(x.ctypes.data, n, id, total)
+    assert id.value == x.argmax()
+    assert total.value == pytest.approx(np.log(np.exp(x.astype(np.float64)).sum()), abs=1e-5)
+    x[n // 2] = math.nan
+    native.regard_best(x.ctypes.data, n, id, total)
+    assert math.isnan(total.value)
+
+
+@pytest.mark.parametrize("format", ROUNDED)
+def test_nan_in_is_nan_out(format):
+    """A damaged input must not be rounded into a plausible number."""
+    X, made = random(0, 2, 64), list[np.ndarray]()
+    X[1, 40] = math.nan
+
+    def build(builder):
+        made.extend([zeros(2, 64), builder.buffer(8)])
+        builder.product(*made, "W")
+
+    plan = plan_of(build, Given(format, W=random(1, 8, 64)), 2, 1)
+    made[0][:] = X
+    run(plan, 2)
+    assert np.isfinite(made[1][0]).all()
+    assert np.isnan(made[1][1]).all()
