@@ -39,7 +39,7 @@ class Peer:
     """llama.cpp in its own process: a line in, a rate out."""
 
     def __init__(self, python: Path, model: Path) -> None:
-        command = [str(python), str(Path(__file__).with_name("llama_peer.py")), str(model), str(THREADS)]
+        command = [str(python), "-P", str(Path(__file__).with_name("llama_peer.py")), str(model), str(THREADS)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, what: str) -> float:

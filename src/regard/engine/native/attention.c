@@ -117,7 +117,8 @@ static void soften(float *S, int64_t n, int64_t from, int64_t to, float *most, f
  * K and V may be in the cache's own format or widened. Queries that see nothing of the chunk get total 0. */
 static void attend_chunk(const cache *c, panels K, panels V, int64_t keys, int64_t queries, const int64_t *from,
                          const int64_t *to, workspace *w, float *out, float *most, float *total) {
-    const int64_t padded = (keys + 31) & ~(int64_t)31;
+    const int64_t padded = (keys + 31) & ~(int64_t)31, bytes = keys * c->width * (V.format == F32 ? 4 : 2);
+    for (int64_t i = 0; i < bytes && queries <= 6; i += 64) __builtin_prefetch((const uint8_t *)V.at + i, 0, 2); /* on the way */
     NAME(multiply)(queries, padded / 8, c->width, w->Q, c->width, K, w->S, CHUNK, 0);
     for (int64_t i = 0; i < queries; i++) {
         if (from[i] >= to[i]) {

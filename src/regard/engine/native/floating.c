@@ -3,6 +3,9 @@
  * One row streams through the matrix, four groups (32 outputs) abreast. Many rows are tiles of 6 rows × 16 outputs in
  * registers, over pieces of the depth that stay in the first-level cache; 16-bit pieces are widened once per piece.
  */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-tree-pre") /* which would keep a tile's sums in memory */
+#endif
 #include "kernels.h"
 #include "simd.h"
 
@@ -23,15 +26,23 @@ INLINE void tile(const int format, const int R, const int G, int64_t depth, cons
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
         for (int g = 0; g < G; g++) sum[r][g] = more ? load(C + r * c_stride + 8 * (first + g)) : all(0.0f);
-    for (int64_t k = 0; k < depth; k++) {
-        v8 w[4];
+    for (int64_t k = 0; k < depth; k++) { /* of x and w, the fewer stay in registers beside the sums */
+        v8 x[3], w[2];
 #pragma GCC unroll 4
-        for (int g = 0; g < G; g++) w[g] = fetch(format, P.at, base + k * P.down + g * P.across);
+        for (int r = 0; r < R && R <= 3; r++) x[r] = all(X[r * x_stride + k]);
+#pragma GCC unroll 4
+        for (int g = 0; g < G && R > 3; g++) w[g] = fetch(format, P.at, base + k * P.down + g * P.across);
+#pragma GCC unroll 4
+        for (int g = 0; g < G && R <= 3; g++) {
+            const v8 one = fetch(format, P.at, base + k * P.down + g * P.across);
 #pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
-            const v8 x = all(X[r * x_stride + k]);
+            for (int r = 0; r < R; r++) sum[r][g] = fma8(x[r], one, sum[r][g]);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < R && R > 3; r++) {
+            const v8 one = all(X[r * x_stride + k]);
 #pragma GCC unroll 4
-            for (int g = 0; g < G; g++) sum[r][g] = fma8(x, w[g], sum[r][g]);
+            for (int g = 0; g < G; g++) sum[r][g] = fma8(one, w[g], sum[r][g]);
         }
     }
 #pragma GCC unroll 8
