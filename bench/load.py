@@ -1,8 +1,13 @@
-"""`python -m bench.load`: many streams of mixed lengths at once, a fifth of them cut off, each compared with itself alone.
+"""`python -m bench.load [--model smollm2]`: many streams at once, a fifth of them cut off, each compared with itself alone.
 
-A server runs in a process of its own; every answer's tokens, text and log-probabilities must be those that the same request
-gives when it is the only one. Printed: wrong answers, slots and places that are still taken at the end, the server's memory
-on the way, and how long the first token took. Then twice as many as fit: the rest must be refused, the others not slowed.
+A server runs in a process of its own. Prompts and answers have all lengths; some begin alike, some are read in several
+pieces. **Every answer's tokens, text and log-probabilities must be, to the bit, those that the same request gives when it
+is the only one.** Printed: wrong answers, slots and places that are still taken at the end, the server's memory on the
+way, how long the first token took and the next ones.
+
+Then too many: a server without a queue is asked first by as many clients as it has slots (it is *at capacity*: every slot
+busy, nobody refused), then by twice as many, who come again at once when refused. The rest must get a 429, and an accepted
+answer must take less than three times what it took at capacity. The exit code is 1 if anything of this does not hold.
 """
 
 import argparse
@@ -13,6 +18,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,14 +30,16 @@ import regard
 from regard.api import Model
 from regard.engine.schedule import Scheduler
 
-TEXTS = (
-    "The old king and the old woman",
-    "Sara",
-    "Three children want to build a little boat. They ran to the hills and the sky was dark and the birds sang.",
-    "Three children want to build a little boat. Then they swam in the river",
-    "The old king and the old woman went to the village because a little girl had lost a red ring near the tall tree",
+STORY = (
+    "The old king and the old woman went to the village because a little girl had lost a red ring near the tall tree. "
+    "Three children want to build a little boat. They ran to the hills and the sky was dark and the birds sang. "
 )
-LENGTHS = (1, 3, 8, 20, 45)
+SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.45)  # of the room, that a prompt takes
+LENGTHS = (1, 3, 8, 20, 45)  # tokens of an answer
+DISTINCT = 30  # requests, asked again and again
+SLOWEST = 3.0  # times what an answer takes at capacity
+IMPATIENCE = 0.1  # seconds until who was refused comes again
+SAMPLES = 8  # of the server's memory
 
 
 @dataclass
@@ -43,23 +52,26 @@ class Expected:
     logprobs: list[float]
 
 
-def wishes(count: int) -> list[dict[str, Any]]:
-    """Requests of all lengths, greedy and sampled."""
+def wishes(model: Model, room: int, count: int) -> list[dict[str, Any]]:
+    """Requests of all lengths, greedy and sampled; every other prompt begins as another one does."""
+    story = model.tokenizer.encode(STORY * (1 + room // 20))
     found = []
     for i in range(count):
-        wish: dict[str, Any] = {"prompt": TEXTS[i % len(TEXTS)], "max_tokens": LENGTHS[(i * 3 + i // 5) % len(LENGTHS)]}
+        length = max(1, int(SHARES[i % len(SHARES)] * room))
+        ids = story[:length] if i % 2 else story[i : i + length]
+        wish: dict[str, Any] = {"prompt": ids, "max_tokens": LENGTHS[(i * 3 + i // 5) % len(LENGTHS)]}
         sampled = {"temperature": 0.9, "seed": i, "top_p": 0.95, "repetition_penalty": 1.1}
         found.append(wish | ({"temperature": 0} if i % 3 == 0 else sampled))
     return found
 
 
-def serial_reference(model: Model, distinct: int = 24) -> list[Expected]:
+def serial_reference(model: Model, room: int, distinct: int = DISTINCT) -> list[Expected]:
     """Each request served with nobody else there, now or before."""
     found = []
-    for wish in wishes(distinct):
-        scheduler = Scheduler(model.lanes(1, model.spec.context), model.tokenizer)
+    for wish in wishes(model, room, distinct):
+        scheduler = Scheduler(model.lanes(1, room), model.tokenizer)
         given = {key: value for key, value in wish.items() if key not in ("prompt", "max_tokens")}
-        rows = model.rows(model.tokenizer.encode(wish["prompt"]), max_new_tokens=wish["max_tokens"], **given)
+        rows = model.rows(wish["prompt"], context=room, max_new_tokens=wish["max_tokens"], **given)
         (answer,) = scheduler.answers(rows)
         scheduler.close()
         found.append(Expected(wish, answer.text, model.tokenizer.pieces(answer.ids), answer.logprobs))
@@ -75,11 +87,13 @@ class Load:
     expected: list[Expected]
     streams: int
     cancelled: float
+    patient: bool = True  # wait as long as a refusal says
     finished: int = 0
     left: int = 0
     refused: int = 0
     wrong: list[str] = field(default_factory=list)
     first: list[float] = field(default_factory=list)  # seconds to the first token
+    next: list[float] = field(default_factory=list)  # seconds from one token to the next
     whole: list[float] = field(default_factory=list)  # seconds to the last, of those that stayed
     asked: int = 0
 
@@ -103,18 +117,24 @@ class Load:
         async with client.stream("POST", "/v1/completions", json=wish) as answer:
             if answer.status_code == 429:
                 self.refused += 1
-                await asyncio.sleep(int(answer.headers["Retry-After"]))
+                seconds = int(answer.headers["Retry-After"])
+                await asyncio.sleep(seconds if self.patient else IMPATIENCE)
                 return
             if answer.status_code != 200:
                 self.wrong.append(f"{case.wish} was answered with {answer.status_code}")
                 return
-            self.first.append(time.perf_counter() - begin)
+            last = time.perf_counter()  # the answer begins when its first token is there
+            self.first.append(last - begin)
             async for line in answer.aiter_lines():
                 if not line.startswith("data: {"):
                     continue
                 (choice,) = json.loads(line.removeprefix("data: "))["choices"]
                 text += choice["text"]
                 if choice["logprobs"]:
+                    now = time.perf_counter()
+                    if tokens:
+                        self.next.append(now - last)
+                    last = now
                     tokens += choice["logprobs"]["tokens"]
                     logprobs += choice["logprobs"]["token_logprobs"]
                 if leaves and len(tokens) >= 1 + number % 5 and len(tokens) < len(case.tokens):
@@ -147,30 +167,74 @@ def numbers(address: str) -> dict[str, float]:
     return {n: float(v) for n, _, v in (line.rpartition(" ") for line in lines if not line.startswith("#"))}
 
 
-def start(model: str, slots: int, queue: int, threads: int | None) -> tuple[subprocess.Popen[str], str]:
+@contextmanager
+def served(model: str, slots: int, queue: int, room: int, threads: int | None) -> Iterator[tuple[int, str]]:
+    """A server's process and address."""
     code = "from regard.cli.main import run; run()"
-    flags = ["serve", model, "--port", "0", "--slots", str(slots), "--queue", str(queue)]
+    flags = ["--port", "0", "--slots", str(slots), "--queue", str(queue), "--context", str(room)]
     flags += ["--threads", str(threads)] if threads else []
-    server = subprocess.Popen(
-        [sys.executable, "-c", code, *flags], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    assert server.stdout is not None
-    found = re.search(r"http://\S+", server.stdout.readline())
-    assert found is not None, "the server did not start"
-    return server, found[0].removesuffix("/v1")
+    command = [sys.executable, "-c", code, "serve", model, *flags]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        assert found is not None, "the server did not start"
+        yield server.pid, found[0].removesuffix("/v1")
+    finally:
+        server.terminate()
+        server.wait(60)
 
 
 async def watched(load: Load, pid: int, seconds: float) -> list[float]:
-    """Run the load; the server's memory, four times on the way."""
+    """Run the load; the server's memory on the way."""
     sizes: list[float] = []
 
     async def look() -> None:
-        for _ in range(4):
-            await asyncio.sleep(seconds / 4)
+        for _ in range(SAMPLES):
+            await asyncio.sleep(seconds / SAMPLES)
             sizes.append(resident(pid))
 
     await asyncio.gather(load.run(seconds=seconds), look())
     return sizes
+
+
+def spread(times: list[float]) -> str:
+    return f"p50 {share(times, 0.5):.3f} s, p99 {share(times, 0.99):.3f} s"
+
+
+def many(given: argparse.Namespace, expected: list[Expected]) -> bool:
+    """More streams than slots, none refused, some cut off; whether all was right."""
+    with served(given.model, given.slots, given.streams, given.context, given.threads) as (pid, address):
+        asyncio.run(Load(address, given.model, expected, 1, 0.0).run(requests=1))  # the model is loaded now
+        load = Load(address, given.model, expected, given.streams, given.cancelled)
+        sizes = asyncio.run(watched(load, pid, given.seconds))
+        after = numbers(address)
+    taken = sum(value for name, value in after.items() if name.startswith(("regard_slots_busy", "regard_waiting")))
+    print(f"{given.streams} streams, {given.slots} slots of {given.context} tokens, {given.seconds:g} s")
+    print(f"  answers: {load.finished} whole, {load.left} cut off by the client, {load.refused} refused")
+    print(f"  wrong: {len(load.wrong)}; slots and places still taken: {taken:g}")
+    print(f"  time to first token: {spread(load.first)}; between tokens: {spread(load.next)}")
+    print(f"  resident memory of the server on the way: {', '.join(f'{size:.0f}' for size in sizes)} MB")
+    for line in load.wrong[:5]:
+        print(f"  {line}")
+    return not load.wrong and not taken and not load.refused and load.finished > 0
+
+
+def too_many(given: argparse.Namespace, expected: list[Expected]) -> bool:
+    """As many streams as slots, then twice as many; whether the rest were refused and the accepted ones not slowed."""
+    longest = [max(expected, key=lambda case: len(case.tokens))]  # all alike, so that times can be compared
+    seconds = min(max(given.seconds / 5, 5.0), 30.0)
+    with served(given.model, given.slots, 0, given.context, given.threads) as (_, address):
+        asyncio.run(Load(address, given.model, longest, 1, 0.0).run(requests=1))
+        full, double = (Load(address, given.model, longest, n * given.slots, 0.0, patient=False) for n in (1, 2))
+        asyncio.run(full.run(seconds=seconds))
+        asyncio.run(double.run(seconds=seconds))
+    slower = [share(double.whole, part) / share(full.whole, part) for part in (0.5, 0.99)]
+    print(f"at capacity, {given.slots} streams for {seconds:g} s: {full.finished} answers, {spread(full.whole)} each")
+    print(f"twice as many: {double.finished} accepted, {double.refused} refused (429), {spread(double.whole)} each")
+    print(f"  an accepted answer takes {slower[0]:.2f} times as long (p50), {slower[1]:.2f} times (p99)")
+    print(f"  wrong: {len(full.wrong) + len(double.wrong)}")
+    return max(slower) < SLOWEST and double.refused > 0 and not full.wrong and not double.wrong
 
 
 def main() -> None:
@@ -179,49 +243,19 @@ def main() -> None:
     options.add_argument("--streams", type=int, default=64)
     options.add_argument("--seconds", type=float, default=300)
     options.add_argument("--slots", type=int, default=16)
+    options.add_argument("--context", type=int, default=512)
     options.add_argument("--threads", type=int)
     options.add_argument("--cancelled", type=float, default=0.2)
     given = options.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)
-    expected = serial_reference(regard.load(given.model))
-    server, address = start(given.model, given.slots, given.streams, given.threads)
-    try:
-        load = Load(address, given.model, expected, given.streams, given.cancelled)
-        sizes = asyncio.run(watched(load, server.pid, given.seconds))
-        after = numbers(address)
-        taken = sum(value for name, value in after.items() if name.startswith(("regard_slots_busy", "regard_waiting")))
-        print(
-            f"{given.streams} streams, {given.slots} slots, {given.seconds:g} s, load before {os.getloadavg()[0]:.1f}"
-        )
-        print(f"answers: {load.finished} whole, {load.left} cut off by the client, {load.refused} refused")
-        print(f"wrong: {len(load.wrong)}; slots and places still taken: {taken:g}")
-        print(f"time to first token: p50 {share(load.first, 0.5):.3f} s, p99 {share(load.first, 0.99):.3f} s")
-        print(f"resident memory of the server on the way: {', '.join(f'{size:.0f}' for size in sizes)} MB")
-        for line in load.wrong[:5]:
-            print(line)
-        overload(given.model, expected, given.slots, given.threads)
-    finally:
-        server.terminate()
-        server.wait(60)
-    sys.exit(bool(load.wrong or taken))
-
-
-def overload(model: str, expected: list[Expected], slots: int, threads: int | None) -> None:
-    """As many streams as fit, then twice as many: how long accepted ones take, and that the others are refused."""
-    server, address = start(model, slots, 0, threads)
-    longest = [max(expected, key=lambda case: len(case.tokens))]  # all alike, so that times can be compared
-    try:
-        asyncio.run(Load(address, model, longest, 1, 0.0).run(requests=3))  # the model is loaded now
-        full, double = (Load(address, model, longest, n, 0.0) for n in (slots, 2 * slots))
-        asyncio.run(full.run(requests=4 * slots))
-        asyncio.run(double.run(requests=8 * slots))
-        ratio = share(double.whole, 0.5) / share(full.whole, 0.5)
-        print(f"twice capacity: {double.finished} accepted, {double.refused} refused (429), {len(double.wrong)} wrong;")
-        print(f"accepted ones take {ratio:.2f} times what they take at capacity")
-    finally:
-        server.terminate()
-        server.wait(60)
+    model = regard.load(given.model)
+    given.context = min(given.context, model.spec.context)
+    print(f"{given.model}; load of the machine before: {os.getloadavg()[0]:.1f}", flush=True)
+    expected = serial_reference(model, given.context)
+    right = [part(given, expected) for part in (many, too_many)]
+    print("all as it should be" if all(right) else "NOT as it should be")
+    sys.exit(not all(right))
 
 
 if __name__ == "__main__":

@@ -1,70 +1,72 @@
-"""The native engine: SmolLM2's GGUF file beside llama.cpp, and GPT-2 in float32 beside `transformers`; two threads each.
+"""The native engine beside llama.cpp, CTranslate2 and `transformers`, two threads each: SmolLM2's own GGUF file, GPT-2 in
+float32 and in 8 bits, and a translation model of Marian's usual size. GPT-2 and Marian have random weights.
 
-llama.cpp runs in a process of its own, under the interpreter that REGARD_PEERS names or `make peers` has made, and takes
-turns with us; without it those rows are left out, and a sentence says so.
+llama.cpp and CTranslate2 are what `make peers` installs; without them their rows are left out, and a sentence says so.
 """
 
-import os
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 
 import regard
 from bench.generation import LONG, NEW, PROMPT, their_decode, their_prefill
+from bench.peer import Peer, interpreter
 from bench.versus import Comparison, Share, alternate, memory_speed
+from regard.engine.beam import beam_search
 from regard.engine.choose import engine_of_network
-from regard.engine.fast import Engine, FastDecoder
+from regard.engine.fast import Engine, FastDecoder, FastTranslator
+from regard.engine.sample import start
+from regard.engine.settings import Settings
 from regard.model.registry import spec_of
 from regard.model.transformer import build
+from regard.store.rounding import round_weights
 
 THREADS, STREAMS, FAR = 2, 16, 4000
-PEERS = Path(__file__).parent.parent / ".venv-peers" / "bin" / "python"
+SENTENCES, SOURCE, BEAMS, TARGET = 8, 24, 4, 24
+MARIAN = transformers.MarianConfig(
+    vocab_size=58101,
+    d_model=512,
+    encoder_layers=6,
+    decoder_layers=6,
+    encoder_attention_heads=8,
+    decoder_attention_heads=8,
+    encoder_ffn_dim=2048,
+    decoder_ffn_dim=2048,
+    max_position_embeddings=512,
+    scale_embedding=True,
+    activation_function="swish",
+    pad_token_id=58100,
+    decoder_start_token_id=58100,
+    eos_token_id=0,
+    forced_eos_token_id=None,
+)
 
 
 def comparisons() -> Iterator[Comparison | Share]:
     torch.set_num_threads(THREADS)
-    yield from beside_llama_cpp()
-    yield from beside_transformers()
+    yield from smollm2()
+    with tempfile.TemporaryDirectory() as scratch:
+        yield from gpt2(Path(scratch) / "gpt2")
+        yield from marian(Path(scratch) / "marian")
 
 
 # ── SmolLM2, its own numbers ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Peer:
-    """llama.cpp in its own process: a line in, a rate out."""
-
-    def __init__(self, python: Path, model: Path) -> None:
-        command = [str(python), "-P", str(Path(__file__).with_name("llama_peer.py")), str(model), str(THREADS)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def ask(self, what: str) -> float:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(what, file=self.process.stdin, flush=True)
-        return float(self.process.stdout.readline())
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def beside_llama_cpp() -> Iterator[Comparison | Share]:
-    python = Path(os.environ.get("REGARD_PEERS") or PEERS)
+def smollm2() -> Iterator[Comparison | Share]:
+    python = interpreter()
+    if python is None:
+        return
     model = regard.load("smollm2", engine="native")
     engine = model.engine
     assert engine is not None
     name = "SmolLM2-135M, its Q4_1 file (peer: llama.cpp)"
-    if not python.exists():
-        print(f"llama.cpp is not here ({python}): run `make peers` to compare with it.", file=sys.stderr)
-        return
-    peer = Peer(python, model.path)
-    try:
+    with Peer(python, "llama_peer.py", model.path, THREADS) as peer:
         decoding = alternate(
             f"{name}, decode 1 stream after {PROMPT} tokens",
             "tok/s",
@@ -101,8 +103,6 @@ def beside_llama_cpp() -> Iterator[Comparison | Share]:
             lambda: peer.ask(f"streams {STREAMS} {PROMPT} 8"),
             aim=1.5,
         )
-    finally:
-        peer.close()
 
 
 def decode(engine: Engine, streams: int, prompt: int, new: int) -> float:
@@ -123,27 +123,94 @@ def prefill(engine: Engine, length: int) -> float:
     return length / (time.perf_counter() - begin)
 
 
-# ── GPT-2, float32 ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── GPT-2 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def beside_transformers() -> Iterator[Comparison]:
+def engines(config: Any) -> Iterator[tuple[str, str, Engine]]:
+    """Ours in float32 and in 8 bits, each with what CTranslate2 calls it."""
+    spec = spec_of(config.to_dict())
+    for name, kind in (("float32", "float32"), ("8 bits", "int8")):
+        net = build(spec).eval().requires_grad_(False)
+        engine = engine_of_network(net, spec, round_weights(net, "q8") if kind == "int8" else None)
+        assert engine is not None
+        yield name, kind, engine
+
+
+def gpt2(directory: Path) -> Iterator[Comparison]:
     config = transformers.GPT2Config()
     theirs = transformers.GPT2LMHeadModel(config).eval()
     theirs.generation_config.eos_token_id = None
-    spec = spec_of(config.to_dict())
-    engine = engine_of_network(build(spec).eval().requires_grad_(False), spec)
-    ids = torch.randint(0, 1000, (1, LONG), generator=torch.Generator().manual_seed(0))
-    yield alternate(
-        f"GPT-2 124M, float32, native, decode 1 stream after {PROMPT} tokens",
-        "tok/s",
-        lambda: decode(engine, 1, PROMPT, NEW),
-        lambda: their_decode(theirs, ids),
-        aim=3.0,
+    theirs.save_pretrained(directory)
+    ids, python = torch.randint(0, 1000, (1, LONG), generator=torch.Generator().manual_seed(0)), interpreter()
+    after, whole = f"decode 1 stream after {PROMPT} tokens", f"prefill {LONG} tokens"
+    for name, kind, engine in engines(config):
+
+        def write(engine: Engine = engine) -> float:
+            return decode(engine, 1, PROMPT, NEW)
+
+        def read(engine: Engine = engine) -> float:
+            return prefill(engine, LONG)
+
+        yield alternate(
+            f"GPT-2 124M, {name}, native, {after}", "tok/s", write, lambda: their_decode(theirs, ids), aim=3.0
+        )
+        yield alternate(f"GPT-2 124M, {name}, native, {whole}", "tok/s", read, lambda: their_prefill(theirs, ids))
+        if python is not None:
+            with Peer(python, "ctranslate2_peer.py", directory, kind, THREADS) as peer:
+                label = f"GPT-2 124M, {name} (peer: CTranslate2)"
+                yield alternate(
+                    f"{label}, {after}", "tok/s", write, lambda: peer.ask(f"decode {PROMPT} {NEW}"), aim=1.0
+                )
+                yield alternate(f"{label}, {whole}", "tok/s", read, lambda: peer.ask(f"prefill {LONG}"), aim=1.0)
+
+
+# ── translation ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def marian(directory: Path) -> Iterator[Comparison]:
+    theirs = transformers.MarianMTModel(MARIAN).eval()
+    theirs.save_pretrained(directory)
+    asked = f"translate {SENTENCES} {SOURCE} {BEAMS} {TARGET}"
+    python, what = interpreter(), f"translate {SENTENCES} × {SOURCE} tokens into {TARGET}, {BEAMS} beams"
+    for name, kind, engine in engines(MARIAN):
+
+        def write(engine: Engine = engine) -> float:
+            return translate(engine)
+
+        yield alternate(
+            f"Marian 6 + 6 layers × 512, {name}, {what}",
+            "tok/s",
+            write,
+            lambda: their_translation(theirs),
+            rounds=3,
+            aim=3.0,
+        )
+        if python is not None:
+            with Peer(python, "ctranslate2_peer.py", directory, kind, THREADS) as peer:
+                label = f"Marian 6 + 6 × 512, {name} (peer: CTranslate2), {what}"
+                yield alternate(label, "tok/s", write, lambda: peer.ask(asked), rounds=3, aim=1.0)
+
+
+def sources() -> list[list[int]]:
+    return [[5 + (7 * i + j) % 1000 for j in range(SOURCE)] for i in range(SENTENCES)]
+
+
+@torch.inference_mode()
+def translate(engine: Engine) -> float:
+    first = MARIAN.decoder_start_token_id
+    settings = Settings(num_beams=BEAMS, max_new_tokens=TARGET, min_new_tokens=TARGET, eos_token_id=(0,))
+    begin = time.perf_counter()
+    rows = [row for _ in range(SENTENCES) for row in start(settings, [first], TARGET)]
+    found = beam_search(FastTranslator(engine, sources(), [[first]] * SENTENCES, TARGET), rows)
+    rate = SENTENCES * TARGET / (time.perf_counter() - begin)
+    assert all(len(beams[0].ids) == TARGET for beams in found)
+    return rate
+
+
+@torch.inference_mode()
+def their_translation(model: Any) -> float:
+    begin = time.perf_counter()
+    model.generate(
+        torch.tensor(sources()), num_beams=BEAMS, max_new_tokens=TARGET, min_new_tokens=TARGET, do_sample=False
     )
-    yield alternate(
-        f"GPT-2 124M, float32, native, prefill {LONG} tokens",
-        "tok/s",
-        lambda: prefill(engine, LONG),
-        lambda: their_prefill(theirs, ids),
-        aim=1.0,
-    )
+    return SENTENCES * TARGET / (time.perf_counter() - begin)
