@@ -54,10 +54,14 @@ sanitize: setup
 	@LD_PRELOAD="$$($(CC) -print-file-name=libasan.so) $$($(CC) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  REGARD_LIBRARY=build/sanitized/engine.so $(BIN)/python -m pytest -s tests/engine/test_kernels.py
 
-# What `bench` compares the engine with, in an environment of its own.
-peers:
+# What `bench` compares the engine with, in an environment of its own that also sees what ours has (torch, transformers).
+PEERS := llama-cpp-python==0.3.36 ctranslate2==4.8.4 onnxruntime==1.31.1 onnx==1.23.2 onnxscript==0.7.2
+peers: setup
 	@test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
-	@.venv-peers/bin/python -m pip --disable-pip-version-check -qq install llama-cpp-python==0.3.36
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  > "$$(.venv-peers/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/regard-peers.pth"
+	@echo "Building llama.cpp takes some minutes …"
+	@.venv-peers/bin/python -m pip --disable-pip-version-check -qq install $(PEERS)
 
 soak: setup
 	@REGARD_KILLS=60 $(BIN)/python -m pytest tests/faults/test_training_kills.py

@@ -1,12 +1,15 @@
-"""A thousand sentences of mixed lengths through MiniLM, beside `transformers` in batches of 32 as they come."""
+"""A thousand sentences of mixed lengths through MiniLM, beside `transformers` in batches of 32 as they come, and beside
+onnxruntime in batches of 32 of about equal length."""
 
 import random
+import tempfile
 from collections.abc import Iterator
 
 import torch
 import transformers
 
 import regard
+from bench.peer import Peer, interpreter
 from bench.versus import Comparison, alternate, seconds
 
 WORDS = (
@@ -40,6 +43,20 @@ def comparisons() -> Iterator[Comparison]:
         rounds=3,
         aim=1.5,
     )
+    if (python := interpreter()) is not None:
+        with (
+            tempfile.NamedTemporaryFile("w", suffix=".txt") as file,
+            Peer(python, "onnx_peer.py", ours.path, 2) as peer,
+        ):
+            print("\n".join(texts), file=file, flush=True)
+            yield alternate(
+                "MiniLM, float32, the same sentences (peer: onnxruntime)",
+                "sentences/s",
+                lambda: len(texts) / seconds(lambda: ours.embed(texts)),
+                lambda: peer.ask(f"embed {file.name}"),
+                rounds=3,
+                aim=1.0,
+            )
 
 
 def sentences(n: int) -> list[str]:

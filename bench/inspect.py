@@ -1,7 +1,7 @@
 """Looking inside: what a person waits for on the page, and what watching a run costs. SmolLM2, 64 tokens, float32.
 
 The page's data comes over a real socket from a server in this process. The peer is `transformers` told to return the
-attention weights; it returns those alone, where a trace has every intermediate.
+attention weights. A trace has them too, and every other intermediate: on demand, or (`sites=["*"]`) kept at once.
 """
 
 import itertools
@@ -87,8 +87,21 @@ def waits(model: Model, page: httpx.Client) -> Iterator[Measured]:
 
 def costs(model: Model) -> Iterator[Comparison | Share]:
     ids = model.tokenizer.encode(cut(model, TEXT))
-    rate = rates(lambda: model.trace(ids), lambda: model(ids))
+
+    def run() -> None:
+        model(ids)
+
+    def weights() -> None:
+        trace = model.trace(ids)
+        assert len([trace[name] for name in trace.nodes() if name.endswith(".weights")]) == 30
+
+    def everything() -> None:
+        trace = model.trace(ids, sites=["*"])
+        assert len([trace[name] for name in trace.nodes()]) > 700
+
+    rate, whole = rates(weights, run), rates(everything, run)
     yield Share("a traced run of 64 tokens, of an untraced one's time", rate.theirs / rate.ours, at_most=2.0)
+    yield Share("… with every intermediate kept and taken", whole.theirs / whole.ours, at_most=2.0)
     theirs = transformers.LlamaForCausalLM._from_config(SMOLLM2, attn_implementation="eager").eval()
     batch = torch.tensor([ids])
 
@@ -96,9 +109,9 @@ def costs(model: Model) -> Iterator[Comparison | Share]:
     def attentions() -> None:
         assert len(theirs(batch, output_attentions=True, use_cache=False).attentions) == 30
 
-    yield rates(
-        lambda: model.trace(ids), attentions, "SmolLM2-135M, float32, every intermediate (theirs: attentions)", 1.0
-    )
+    what = "SmolLM2-135M, float32, attention weights"
+    yield rates(weights, attentions, f"{what}, the rest on demand (theirs: nothing else)", 1.0)
+    yield rates(everything, attentions, f"{what} and every other intermediate (theirs: nothing else)")
 
 
 def rates(ours: Callable[[], Any], theirs: Callable[[], Any], what: str = "", aim: float | None = None) -> Comparison:

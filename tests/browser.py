@@ -5,7 +5,7 @@ import shutil
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from playwright.sync_api import Page, Request, Response, expect
+from playwright.sync_api import Locator, Page, Request, Response, expect
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 STAGES = ["tokens", "attention", "heads", "mlp", "residual", "output", "training", "lessons"]
@@ -16,6 +16,19 @@ expect.set_options(timeout=SLOW)
 def number(text: str) -> float:
     """Digits as the page writes them."""
     return float(text.replace("−", "-"))
+
+
+SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+
+
+def figure(text: str) -> float:
+    """A number as the page writes it: a true minus, a plus before a change, powers of ten raised."""
+    mantissa, _, power = text.replace("−", "-").partition("·10")
+    return float(mantissa) * 10.0 ** int(power.translate(SUPERSCRIPTS) or 0)
+
+
+def figures(place: Locator) -> list[float]:
+    return [figure(text) for text in place.all_inner_texts()]
 
 
 class Screen:

@@ -5,6 +5,7 @@ when they are needed.
 """
 
 import math
+import operator
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,13 +27,14 @@ from regard.engine.settings import Settings
 from regard.errors import ConfigError, GenerationError, TaskError, TokenizerError
 from regard.model.registry import Family
 from regard.model.spec import Spec
-from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, build, class_logits
+from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, blueprint, class_logits
 from regard.nn.see import watched
 from regard.store.open import Opened, Pooling, load_network, open_model
 from regard.text.chat import encode_chat
 from regard.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from regard.engine.cost import Cost
     from regard.explain.trace import Trace
     from regard.train.settings import TrainSettings
 
@@ -439,8 +441,11 @@ class Model:
 
     # ── texts in, answers out ───────────────────────────────────────────────────────────────────────────────────────
 
-    def embed(self, texts: str | Sequence[str], *, progress: Progress | None = None) -> Tensor:
-        """(n, d): one vector per text, pooled as the model's files say, else the mean of its states at length 1."""
+    def embed(self, texts: str | Sequence[str | Sequence[int]], *, progress: Progress | None = None) -> Tensor:
+        """(n, d): one vector per text, pooled as the model's files say, else the mean of its states at length 1.
+
+        A text may be given as its ids, control tokens included.
+        """
         listed = [texts] if isinstance(texts, str) else list(texts)
         if not listed:
             return torch.empty(0, self.spec.d)
@@ -541,9 +546,11 @@ class Model:
         logprobs = P[torch.arange(len(scored)), scored]
         return Scores(logprobs.tolist(), written[1:], self.tokenizer.pieces(written[1:]))
 
-    def _encode_all(self, texts: Sequence[str], limit: int | None = None) -> list[list[int]]:
-        encoded = self.tokenizer.encode_batch(list(texts))
-        return [self._fit(ids or [self._first_token()], limit) for ids in encoded]
+    def _encode_all(self, texts: Sequence[str | Sequence[int]], limit: int | None = None) -> list[list[int]]:
+        """The ids of each text; one that is given as ids is taken as it is."""
+        encoded = iter(self.tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
+        rows = [next(encoded) if isinstance(text, str) else self._prompts(text, False)[0] for text in texts]
+        return [self._fit(ids or [self._first_token()], limit) for ids in rows]
 
     def _fit(self, ids: list[int], limit: int | None = None) -> list[int]:
         """Cut to the model's length, keeping the end token where there is one."""
@@ -590,25 +597,33 @@ class Model:
         """
         from regard.explain.trace import MEMORY_LIMIT, Step, trace
 
-        def ids_of(given: str | Sequence[int]) -> list[int]:
-            if not isinstance(given, str):
-                return list(given)
-            masks = self.spec.head.kind == "mlm"  # where masks are filled, they may be spelt in the text
-            return self._fit(self.tokenizer.encode(given, allow_control=masks))
-
-        ids, target_ids, written = ids_of(text), None, list[Token]()
-        writes = self.spec.kind == "encoder-decoder" and self.spec.head.kind == "lm" and target is None
+        spec = self.spec
+        if target is not None and (spec.kind != "encoder-decoder" or max_new_tokens):
+            wrong = "it is given or written (max_new_tokens)" if max_new_tokens else f"{self.name} has none"
+            raise TaskError(f"A target is what an encoder-decoder is taken to have written: {wrong}.")
+        ids, target_ids, written = self._ids(text, spec.source_vocab, spec.source_context), None, list[Token]()
+        ids = ids or [self._first_token()]
+        writes = spec.kind == "encoder-decoder" and spec.head.kind == "lm" and target is None
         if writes or max_new_tokens:
             most = {"max_new_tokens": max_new_tokens} if max_new_tokens else {}
             written = list(self.stream_tokens(ids, alternatives=10, **{"temperature": 0, **most, **sampling}))
-        if self.spec.kind == "encoder-decoder":
-            start = self.settings.decoder_start_token_id or 0
-            said = [token.id for token in written] if writes else ids_of(target if target is not None else ids)
-            target_ids = [start, *(said[:-1] if said and said[-1] in self.spec.eos_ids else said)]
+        if spec.kind == "encoder-decoder":
+            start, given = self.settings.decoder_start_token_id or 0, ids if target is None else target
+            said = [token.id for token in written] if writes else self._ids(given, spec.n_vocab, spec.context - 1)
+            target_ids = [start, *(said[:-1] if said and said[-1] in spec.eos_ids else said)]
         else:
             ids = [*ids, *(token.id for token in written)]
         limit = MEMORY_LIMIT if memory_limit is None else memory_limit
-        found = trace(self.net, ids, self._tokenizer, target_ids, sites=sites, memory_limit=limit)
+        found = trace(
+            self.net,
+            ids,
+            self._tokenizer,
+            target_ids,
+            sites=sites,
+            memory_limit=limit,
+            name=self.name,
+            text=text if isinstance(text, str) else None,
+        )
         begin = 1 if target_ids is not None else len(ids) - len(written)
         for i, token in enumerate(written):
             likely = tuple((found.pieces([id])[0], id, math.exp(p)) for id, p in token.alternatives)
@@ -617,6 +632,19 @@ class Model:
                 Step(begin + i, token.id, piece, math.exp(token.logprob), likely, begin + i - 1 if i else 0)
             )
         return found
+
+    def _ids(self, given: str | Sequence[int], n_vocab: int, limit: int) -> list[int]:
+        """A text's ids, or the given ones, checked. Where masks are filled, they may be spelt in the text."""
+        if isinstance(given, str):
+            ids = self.tokenizer.encode(given, allow_control=self.spec.head.kind == "mlm")
+        else:
+            try:
+                ids = [operator.index(i) for i in given]
+            except TypeError:
+                raise TaskError("What is traced is a text, or token ids, which are whole numbers.") from None
+        if ids:
+            self._batch(ids, "ids", n_vocab, limit)
+        return ids
 
     def evaluate(
         self,
@@ -644,39 +672,55 @@ class Model:
             write=write_targets,
         )
 
-    def save(self, directory: str | Path, format: str = "hf", *, quantize: str | None = None) -> Path:
-        """Write the model so that others open it: "hf" (a directory for `transformers`) or "gguf" (for llama.cpp).
+    def rounding_cost(self, quantize: str, text: str | None = None, name: str = "a text") -> "Cost":
+        """What storing the matrices as `quantize` would change, measured on a text (this package's own unless given):
+        perplexity, the largest difference of logits; of an encoder without a head the cosine of vectors."""
+        from regard.engine.cost import measure, rows_of
+        from regard.engine.passage import PASSAGE
+        from regard.store.rounding import rounded_twin
+        from regard.store.save import number_format
 
-        quantize: for gguf, f16, q8_0, q4_0 or q4_1; else float32.
+        format = number_format(quantize)
+        rows = rows_of(PASSAGE if text is None else text, self.tokenizer, self.spec)
+        return measure(
+            self.net,
+            rounded_twin(self.net, self.spec, format),
+            rows,
+            format=format,
+            text="the package's own passage" if text is None else name,
+            mask=self.tokenizer.mask_id,
+            pooling=self.pooling,
+        )
+
+    def save(
+        self, directory: str | Path, format: str = "hf", *, quantize: str | None = None, cost: "Cost | None" = None
+    ) -> Path:
+        """Write the model: "hf" (a directory for `transformers`), "gguf" (one file, for llama.cpp) or, for what GGUF has no
+        architecture for, "blocks" (a directory that opens here).
+
+        quantize: for gguf and blocks f16, q8, q4, …; else float32. cost: as measured, to be kept in the file.
         """
-        from regard.store.save import save_directory, save_gguf
+        from regard.store.save import number_format, save_blocks, save_directory, save_gguf
 
-        path = Path(directory)
-        if format == "hf":
-            if quantize is not None:
-                raise ConfigError("Hugging Face's layout holds whole numbers' worth: quantize goes with format='gguf'.")
-            save_directory(
-                path,
-                self.net,
-                self.spec,
-                self._family,
-                self.config,
-                self._tokenizer,
-                self.opened.generation,
-                self.pooling,
-            )
-            return path
+        path, chosen = Path(directory), number_format(quantize)
+        net, spec, config, tokenizer = self.net, self.spec, self.config, self._tokenizer
+        remarks = cost.metadata() if cost is not None else {}
         if format == "gguf":
-            chosen = "F32" if quantize is None else quantize.upper()
-            return save_gguf(
-                path, self.net, self.spec, self._family, self.config, self._tokenizer, self.pooling, chosen
-            )
-        raise ConfigError(f"format is {format!r}; it can be hf or gguf.")
+            return save_gguf(path, net, spec, self._family, config, tokenizer, self.pooling, chosen, remarks)
+        if format == "blocks":
+            said = self.opened.generation
+            save_blocks(path, net, spec, config, tokenizer, said, self.pooling, chosen, remarks)
+            return path
+        if format != "hf":
+            raise ConfigError(f"format is {format!r}; it can be hf, gguf or blocks.")
+        if quantize is not None:
+            raise ConfigError("Hugging Face's layout holds no blocks: quantize goes with format='gguf' or 'blocks'.")
+        save_directory(path, net, spec, self._family, config, tokenizer, self.opened.generation, self.pooling)
+        return path
 
 
 def count_parameters(spec: Spec) -> int:
-    with torch.device("meta"):
-        return sum(p.numel() for p in build(spec).parameters())
+    return sum(p.numel() for p in blueprint(spec).parameters())
 
 
 def make_rows(

@@ -323,6 +323,23 @@ def test_convert_quantizes(regard, tiny_model, tmp_path):
     assert (tmp_path / "f16.gguf").stat().st_size < (tmp_path / "f32.gguf").stat().st_size
 
 
+@pytest.mark.parametrize(("name", "told"), [("toy-gpt", "perplexity"), ("toy-bert-tags", "logits differ")])
+def test_convert_tells_what_rounding_costs_and_inspect_remembers(regard, tmp_path, name, told):
+    text = tmp_path / "own.txt"
+    text.write_text("The robot sings.\nThe small cat sees the old dog.\n")
+    ran = regard("convert", name, tmp_path / "q", "--quantize", "q4", "--measure", text)
+    assert (ran.code, ran.err) == (0, "")
+    size, cost = ran.out.splitlines()
+    assert size.endswith(" files.")
+    assert cost.startswith(f"Q4_0: {told}")
+    assert cost.endswith("tokens of own.txt).")
+    assert read(regard("inspect", tmp_path / "q", "--json"))["rounding"] == cost.removesuffix(".")
+    assert "rounding    Q4_0:" in regard("inspect", tmp_path / "q").out
+    text.write_bytes(b"\xff\xfe")
+    assert "is not UTF-8 text" in regard("convert", name, tmp_path / "p", "--quantize", "q4", "--measure", text).err
+    assert not (tmp_path / "p").exists()
+
+
 # ── what is here ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

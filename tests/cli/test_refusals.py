@@ -146,7 +146,9 @@ def test_an_out_that_cannot_be_written(regard, tiny_model, tmp_path, out):
 
 def test_convert_contradictions_are_refused_before_loading(regard, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    assert refused(regard("convert", "no-such-model", tmp_path / "new", "--quantize", "q8_0"), "--quantize")
+    assert refused(
+        regard("convert", "no-such-model", tmp_path / "new", "--format", "hf", "--quantize", "q8"), "--quantize"
+    )
     assert refused(regard("convert", "no-such-model", tmp_path / "x.gguf", "--format", "hf"), "x.gguf")
     assert refused(regard("convert", "no-such-model", tmp_path / "file"), "not a directory")
     assert refused(regard("convert", "no-such-model", tmp_path / "file" / "deep"), "cannot be written")

@@ -316,18 +316,23 @@ def test_attention_that_sees_everything(kernels):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@given(n=st.integers(1, 100), seed=st.integers(0, 99))
-@settings(max_examples=20, deadline=None)
-def test_the_best_logit(kernels, n, seed):
+@given(n=st.integers(1, 3000), k=st.integers(1, 40), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_the_best_and_the_sum_of_all(kernels, n, k, seed):
     native.regard_choose(kernels.encode())
-    x = np.round(random(seed, n) * 4, 1)  # ties
-    id, total = ctypes.c_int32(), ctypes.c_float()
-    native.regard_best(x.ctypes.data, n, id, total)
-    assert id.value == x.argmax()
-    assert total.value == pytest.approx(np.log(np.exp(x.astype(np.float64)).sum()), abs=1e-5)
-    x[n // 2] = math.nan
-    native.regard_best(x.ctypes.data, n, id, total)
-    assert math.isnan(total.value)
+    x, k = np.round(random(seed, 2, n + 3) * 4, 1), min(k, n)  # ties; rows lie apart
+    x[1, : n // 3] = -math.inf
+    ids, values, totals = np.zeros((2, k), np.int64), np.zeros((2, k), np.float32), np.zeros(2, np.float32)
+    assert native.regard_ranked(x.ctypes.data, 2, n + 3, n, k, ids.ctypes.data, values.ctypes.data) == 0
+    expected = np.argsort(-x[:, :n], axis=1, kind="stable")[:, :k]  # best first, equal ones by rising place
+    assert (ids == expected).all()
+    assert (values == np.take_along_axis(x, expected, 1)).all()
+    native.regard_log_totals(x.ctypes.data, 2, n + 3, n, totals.ctypes.data)
+    assert totals == pytest.approx(np.log(np.exp(x[:, :n].astype(np.float64)).sum(1)), abs=1e-6, rel=1e-6)
+    x[0, n // 2] = math.nan
+    native.regard_log_totals(x.ctypes.data, 2, n + 3, n, totals.ctypes.data)
+    assert np.isnan(totals).tolist() == [True, False]
+    assert native.regard_ranked(x.ctypes.data, 2, n + 3, n, k, ids.ctypes.data, values.ctypes.data) == 1
 
 
 @pytest.mark.parametrize("format", ROUNDED)

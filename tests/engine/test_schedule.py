@@ -15,7 +15,7 @@ import regard
 from regard.api import Model
 from regard.engine.generate import Answer, Token
 from regard.engine.lanes import Lanes, Piece, TorchLanes, bytes_per_token
-from regard.engine.schedule import READERS, Closed, Full, Scheduler
+from regard.engine.schedule import Closed, Full, Scheduler
 from regard.errors import GenerationError
 
 CHUNK, ROOM = 8, 96
@@ -184,6 +184,20 @@ def test_a_short_prompt_gives_what_the_model_gives(model, alone, wish):
     assert told.logprobs == pytest.approx(expected[0].logprobs, abs=1e-5)
 
 
+@pytest.mark.parametrize("wish", range(len(WISHES)))
+def test_a_long_prompt_gives_what_the_model_gives(model, alone, wish):
+    """Into however many pieces it is cut: the same text, and to the bit where that does not depend on the pieces."""
+    ids = model.tokenizer.encode(TEXTS[3])
+    assert len(ids) > 2 * CHUNK
+    (expected,) = model.answers(ids, **WISHES[wish])
+    told = [events[-1] for events in alone(3, wish)]
+    assert [answer.ids for answer in told] == [answer.ids for answer in expected]
+    for ours, theirs in zip(told, expected, strict=True):
+        assert ours.logprobs == pytest.approx(theirs.logprobs, abs=1e-4)
+    if model.lanes(1, ROOM).seamless:
+        assert told == expected
+
+
 def test_tokens_joined_are_the_answer(alone):
     for events in alone(3, 3):
         *tokens, answer = events
@@ -255,8 +269,25 @@ def test_prompts_take_turns_to_be_read(model):
         each.wait()
     close(scheduler)
     first_seen = [next(i for i, step in enumerate(lanes.fed) if any(p.slot == slot for p in step)) for slot in range(4)]
-    assert max(first_seen) <= 3, "the fourth prompt is begun long before the first is read"
-    assert all(sum(not p.wanted or len(p.ids) > 1 for p in step) <= READERS for step in lanes.fed)
+    assert max(first_seen) <= 4, "the fourth prompt is begun long before the first is read"
+    assert all(sum(len(p.ids) for p in step if not p.wanted or len(p.ids) > 1) <= CHUNK for step in lanes.fed)
+
+
+def test_short_prompts_are_read_together(model):
+    """As many as a chunk holds, also beside somebody who is writing."""
+    lanes = Scripted(model, 5)
+    scheduler = Scheduler(lanes, model.tokenizer)
+    lanes.gate.clear()
+    heard = [Heard() for _ in range(5)]
+    for text, each in zip(["The king", "A boat", "Sara loved", "One day", "Once"], heard, strict=True):
+        scheduler.submit(rows(model, text, {"max_new_tokens": 4}), each)
+    lanes.gate.set()
+    for each in heard:
+        each.wait()
+    close(scheduler)
+    read = [[len(p.ids) for p in step if len(p.ids) > 1] for step in lanes.fed]
+    assert max(map(len, read)) >= 2
+    assert max(map(sum, read)) <= CHUNK
 
 
 def takes_over(lanes: Any, tokens: int) -> int:

@@ -139,3 +139,8 @@ def test_nothing_in_common(saved):
         gpt.trace([3, 4]).compare(gpt.trace([5, 6, 7]))
     both = gpt.trace(IDS).compare(bert.trace(IDS))  # only embeddings have the same names
     assert {each.name for each in both.nodes()} == {"embed.tokens", "embed.positions", "embed.out"}
+
+
+def test_a_run_is_compared_with_a_run():
+    with pytest.raises(TaskError, match="not with NoneType"):
+        by_hand.look(by_hand.echo(), [0, 0]).compare(None)

@@ -255,9 +255,10 @@ def test_an_edited_run_that_lets_go_of_blocks_gives_the_same_numbers(saved):
     whole = model.trace(IDS).edit(edits)
     spine = sum(whole[name].numel() * 4 for name in whole.nodes() if not name.startswith("decoder"))
     little = regard.explain.trace.trace(model.net, IDS, None, memory_limit=spine + 20_000).edit(edits)
-    assert len(little._inside) == 1  # of three blocks
     for name in reversed(whole.nodes()):
         assert torch.equal(little[name], whole[name]), name
+        assert little.nbytes <= little.memory_limit
+    assert len(little._held.inside) == 1  # of three blocks
 
 
 def test_edits_are_shown_what_they_need_and_change_only_their_nodes(gpt):
@@ -351,6 +352,8 @@ def test_labels():
         ({"decoder.0.norm_1[2]": "off"}, "on or off as a whole"),
         ({"decoder.0.attention.W_q": "zero"}, "a learned weight"),
         ({"decoder.0.attention.W_q.weight": "zero"}, "a learned weight"),
+        ({5: "zero"}, "a mapping from places"),
+        (["token.1"], "a mapping from places"),
         ({"probabilities": "zero"}, "edit logits"),
     ],
 )

@@ -397,6 +397,31 @@ def test_the_policy_forbids_every_connection(opened: Any, screen: Screen, toy: T
     screen.wrong.clear()
 
 
+def embedded(file: Path) -> dict[str, Any]:
+    found = re.search(r'id="regard-data">(.*?)</script>', file.read_text(), re.S)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_a_file_has_the_names_that_the_run_has(tmp_path: Path) -> None:
+    plain = regard.load("toy-gpt").trace("Once  upon\na time")
+    for trace in (plain, plain.edit({"token.1": "zero"})):
+        data = embedded(trace.html(tmp_path / "x.html"))
+        assert data["model"]["name"] == data["card"]["name"] == data["trace"]["model"] == "toy-gpt"
+        assert data["trace"]["text"] == "Once  upon\na time"
+    assert 'title="A run of toy-gpt on' in plain._repr_html_()
+    ids = embedded(regard.load("toy-gpt").trace(plain.ids).html(tmp_path / "x.html"))
+    assert ids["trace"]["text"] == regard.load("toy-gpt").tokenizer.decode(plain.ids).strip()
+
+
+def test_progress_counts_heads(saved: Any, tmp_path: Path) -> None:
+    trace, heard = regard.load(saved("bart")).trace(SOURCE, TARGET), []
+    trace.html(tmp_path / "x.html", progress=lambda done, total: heard.append((done, total)))
+    heads = [site.heads for site in trace.graph.sites]
+    assert heard == [(sum(heads[: i + 1]), sum(heads)) for i in range(len(heads))]
+
+
 # ── notebooks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -428,8 +453,11 @@ def test_toy_models_stay_small(toy: Trace, tmp_path: Path) -> None:
     assert toy.html(tmp_path / "x.html").stat().st_size < 4.5e6
 
 
-def test_a_recurrent_network_gets_a_sentence(saved, tmp_path):
+def test_a_recurrent_network_is_handed_on_too(saved, tmp_path):
     trace = regard.load(saved("gru")).trace(SOURCE, TARGET)
-    with pytest.raises(regard.RegardError, match="the page draws transformers"):
-        trace.html(tmp_path / "run.html")
-    assert not (tmp_path / "run.html").exists()
+    kept = contents.contents(trace, "gru", "text")
+    assert kept["model"]["recurrent"]
+    assert [stack["name"] for stack in kept["model"]["stacks"]] == ["encoder", "decoder"]
+    assert {"encoder.reader.H", "decoder.states", "decoder.cross.scores", "logits"} <= kept["nodes"].keys()
+    assert {"decoder.cell.weight_ih", "encoder.reader.gru.weight_hh_l0_reverse"} <= kept["weights"].keys()
+    assert trace.html(tmp_path / "run.html").exists()

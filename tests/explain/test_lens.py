@@ -97,6 +97,11 @@ def test_rollout_of_uniform_layers():
     two = by_hand.look(by_hand.silent(2, 2, layers=2), [0, 1])
     assert attention_rollout(one).tolist() == [[1, 0], [0.25, 0.75]]
     assert attention_rollout(two).tolist() == [[1, 0], [0.4375, 0.5625]]
+    assert attention_rollout(two, layer=0).tolist() == [[1, 0], [0.25, 0.75]]
+    assert attention_rollout(two, layer=1).equal(attention_rollout(two))
+    for layer in (-1, 2):
+        with pytest.raises(NotFound, match="0 to 1"):
+            attention_rollout(two, layer=layer)
 
 
 def test_rollout_of_either_stack(saved):

@@ -131,14 +131,15 @@ def test_depth_is_of_brackets_and_not_of_texts():
     assert depth(rb'{"a": "[[[[\"[[[[\\"}') == 1
     assert depth(b'{"a": "[[[[') == 1
     assert depth(b"") == 0
-    begin = time.perf_counter()
+    begin = time.thread_time()
     depth(rb'"\"' * (MOST_BODY // 4))
-    assert time.perf_counter() - begin < 5
+    assert time.thread_time() - begin < 2
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"text"', b'{"model": "toy-gpt"'])
 def test_what_is_not_a_request_is_400_with_the_error_object(plain, body):
-    for path in ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize"):
+    ways = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/translations", "/tokenize", "/detokenize")
+    for path in ways:
         answer = plain.post(path, content=body, headers={"Content-Type": "application/json"})
         assert answer.status_code == 400, path
         assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
@@ -155,7 +156,15 @@ def keyed(page) -> Iterator[httpx.Client]:
 
 PATHS = [
     *("/", "/page/main.js", "/api/models", "/api/trace", "/openapi.json", "/metrics", "/tokenize", "/detokenize"),
-    *("/v1/models", "/v1/models/toy-gpt", "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/nothing"),
+    *(
+        "/v1/models",
+        "/v1/models/toy-gpt",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/embeddings",
+        "/v1/translations",
+        "/nothing",
+    ),
 ]
 
 
@@ -415,7 +424,7 @@ def test_many_streams_with_cancellations_are_each_what_they_are_alone(page):
     from bench.load import Load, serial_reference
 
     model = regard.load("toy-gpt")
-    expected = serial_reference(model, distinct=8)
+    expected = serial_reference(model, model.spec.context, distinct=12)
     app = serving.server_of(["toy-gpt"], page, slots=6, queue=64)
     with serving.running(app) as address:
         load = Load(address, "toy-gpt", expected, streams=64, cancelled=0.2)
@@ -457,4 +466,5 @@ def test_sigterm_lets_answers_come_to_their_end(tmp_path):
         log.seek(0)
         written = log.read()
     assert KEY not in written
-    assert json.loads(written.splitlines()[-1])["completion_tokens"] == 120
+    asked = [json.loads(line) for line in written.splitlines() if "/v1/completions" in line]
+    assert [line["completion_tokens"] for line in asked] == [120]

@@ -58,12 +58,34 @@ def test_a_wrong_number_disagrees(saved):
         assert not trace.why(name, index).agrees
 
 
+def test_a_block_run_again_gives_the_numbers_of_the_run(trace):
+    """What is not kept from the start is what was computed, to the bit."""
+    at_once = type(trace)(trace.run, None, sites=["*"])
+    later = type(trace)(trace.run, None)
+    assert at_once.nbytes > later.nbytes or not trace._held.inside
+    for name in trace.nodes():
+        assert torch.equal(later[name], at_once[name]), name
+    assert later.nbytes == at_once.nbytes
+
+
+def test_a_block_is_not_run_again_with_other_weights(saved):
+    model = regard.load(saved("gpt2"))
+    before, kept = model.trace(SOURCE), model.trace(SOURCE, sites=["*"])
+    up = kept["decoder.0.mlp.up"].clone()
+    with torch.no_grad():
+        model.net.get_parameter("decoder.0.mlp.up.bias").add_(1)
+    with pytest.raises(TaskError, match=r"weights have changed since this run, so decoder\.0 .*sites="):
+        before["decoder.0.mlp.up"]
+    assert torch.equal(kept["decoder.0.mlp.up"], up)
+    torch.testing.assert_close(model.trace(SOURCE)["decoder.0.mlp.up"], up + 1)
+
+
 def test_little_memory_gives_the_same_numbers(trace):
     whole = {name: trace[name] for name in trace.nodes()}
-    spine = sum(x.numel() * 4 for name, x in trace._spine.items())
-    block = max((sum(x.numel() * 4 for x in held.values()) for held in trace._inside.values()), default=0)
+    spine = sum(x.numel() * 4 for name, x in trace._held.spine.items())
+    block = max((sum(x.numel() * 4 for x in held.values()) for held in trace._held.inside.values()), default=0)
     small = type(trace)(trace.run, None, memory_limit=spine + block + 1000)
-    assert len(small._inside) <= 1 or block == 0 or len(trace._inside) == len(small._inside)
+    assert len(small._held.inside) <= 1 or block == 0 or len(trace._held.inside) == len(small._held.inside)
     for name in reversed(trace.nodes()):
         assert torch.equal(small[name], whole[name]), name
 
@@ -96,10 +118,44 @@ def test_an_index_outside_gets_a_sentence(saved):
         trace.why("decoder.0.attention.weights", (3, 0, 0))
     with pytest.raises(NotFound, match=r"has the shape"):
         trace.why("decoder.0.attention.weights", (0, 0))
-    last, first = trace.why("decoder.0.H", (-1, -1)), trace.why("decoder.0.H", (5, 23))
+    for index in ((1.5, 2), "ab", None, (10**30, 0), torch.tensor([1.0])):
+        with pytest.raises(NotFound, match=r"has the shape \(6, 24\), so .* is not one"):
+            trace.why("decoder.0.H", index)
+    last, first = trace.why("decoder.0.H", (-1, -1)), trace.why("decoder.0.H", (torch.tensor(5), 23))
     assert last.index == first.index == (5, 23)
     with pytest.raises(NotFound, match=r"no node 'decoder\.0\.attention\.weight'; did you mean"):
         trace["decoder.0.attention.weight"]
+
+
+def test_what_cannot_be_traced_gets_a_sentence(saved):
+    gpt, bart = regard.load(saved("gpt2")), regard.load(saved("bart"))
+    for wrong in (None, 5, [1.5], ["a"]):
+        with pytest.raises(TaskError, match="a text, or token ids, which are whole numbers"):
+            gpt.trace(wrong)
+    for ids, said in (([10**6], "hold 1000000"), ([-1], "vocabulary ends"), ([1] * 5000, "5000 tokens long")):
+        with pytest.raises(TaskError, match=said):
+            gpt.trace(ids)
+    with pytest.raises(TaskError, match="has none"):
+        gpt.trace(SOURCE, [1, 2])
+    with pytest.raises(TaskError, match="it is given or written"):
+        bart.trace(SOURCE, [1, 2], max_new_tokens=3)
+    with pytest.raises(TaskError, match="hold 1000000"):
+        bart.trace(SOURCE, [10**6])
+    with pytest.raises(NotFound, match="no node '3'"):
+        gpt.trace(SOURCE)[3]
+
+
+def test_an_empty_text_is_the_token_that_begins_texts():
+    toy = regard.load("toy-gpt")
+    empty, written = toy.trace(""), toy.trace("", max_new_tokens=2)
+    assert empty.ids == written.ids[:1]
+    assert [step.position for step in written.steps] == [1, 2]
+    assert toy.generate("", max_new_tokens=2, temperature=0) == toy.tokenizer.decode(written.ids[1:])
+
+
+def test_one_pattern_may_stand_without_a_list(saved):
+    model = regard.load(saved("gpt2"))
+    assert model.trace(SOURCE, sites="*.weights").nodes() == model.trace(SOURCE, sites=["*.weights"]).nodes()
 
 
 def test_what_is_hidden_says_why(saved):

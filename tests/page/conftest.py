@@ -34,9 +34,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Models that are not bundled: two with hostile names, tokens and labels, and one that reads 1,024 tokens."""
+    """Models that are not bundled: two with hostile names, tokens and labels, one that reads 1,024 tokens, one of 2015."""
     folder = tmp_path_factory.mktemp("models")
-    return [hostile_labels(folder / MARKUP), hostile_tokens(folder / f"{SCRIPT}{TURNED}"), long(folder / "long")]
+    hostile = [hostile_labels(folder / MARKUP), hostile_tokens(folder / f"{SCRIPT}{TURNED}")]
+    return [*hostile, long(folder / "long"), recurrent(folder)]
 
 
 def hostile_labels(path: Path) -> Path:
@@ -72,6 +73,25 @@ def long(path: Path) -> Path:
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"n_positions": len(weights[name])}))
     return path
+
+
+def recurrent(folder: Path) -> Path:
+    """A tiny recurrent translator, hardly trained."""
+    from regard.api import train_settings, train_with
+    from regard.train.toy import translate
+
+    translate.write(folder / "pairs.tsv", 60, 0, "train")
+    tiny = {
+        "family": "gru",
+        "width": 12,
+        "d_ff": 9,
+        "max_steps": 3,
+        "warmup_steps": 1,
+        "batch_size": 8,
+        "vocab_size": 300,
+    }
+    given = tiny | {"threads": 1, "data": [str(folder / "pairs.tsv")], "out": str(folder / "recurrent")}
+    return train_with(train_settings("translate", None, given))
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import expect
 
 import regard
-from browser import Screen
+from browser import Screen, figure, figures
 from regard.explain import lens
 from regard.explain.lesson import lesson
 from regard.explain.trace import Trace
@@ -23,19 +23,6 @@ GAP = "The story was quite [MASK]."
 @pytest.fixture(scope="module")
 def story() -> Trace:
     return regard.load("toy-gpt").trace(TEXT)
-
-
-SUPERSCRIPTS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
-
-
-def figure(text: str) -> float:
-    """A number as the page writes it: a true minus, powers of ten raised."""
-    mantissa, _, power = text.replace("−", "-").partition("·10")
-    return float(mantissa) * 10.0 ** int(power.translate(SUPERSCRIPTS) or 0)
-
-
-def figures(place: Locator) -> list[float]:
-    return [figure(text) for text in place.all_inner_texts()]
 
 
 def test_a_held_query_has_the_weights_of_its_row(screen: Screen, story: Trace) -> None:
@@ -56,6 +43,21 @@ def test_the_lines_are_walked_with_the_keys(screen: Screen) -> None:
     assert page.evaluate("document.activeElement.dataset.keep") == "lines:key:1"
     page.keyboard.press("Enter")
     assert page.get_attribute("[data-keep='lines:key:1']", "aria-pressed") == "true"
+
+
+def test_the_columns_of_heads_are_walked_with_the_keys(screen: Screen, story: Trace) -> None:
+    page = screen.visit(
+        stage="heads", model="toy-gpt", text=TEXT, site="decoder.1.attention", view="lines.weight.1+2+3"
+    )
+    page.focus(".lines-side.query .lines-token >> nth=0")
+    screen.press("ArrowDown", "ArrowDown", "ArrowDown", "Enter")  # the fourth query is held
+    page.focus(".lines-heads")
+    screen.press("ArrowRight", "ArrowDown", "ArrowDown")
+    value = float(story["decoder.1.attention.weights"][2, 3, 2])
+    expect(page.locator("#said")).to_contain_text(f"head 2, ·the: {value:.3f}")
+    screen.press("Enter")
+    assert screen.explained() == ("decoder.1.attention.weights", (2, 3, 2))
+    screen.wait_captured(value)
 
 
 def test_where_weight_and_contribution_differ_most_stands_first(screen: Screen) -> None:
@@ -160,6 +162,9 @@ def test_frames_are_scrubbed(screen: Screen, runs: list[Path]) -> None:
     page.keyboard.press("ArrowRight")
     expect(page.locator(".frame-step")).to_have_text("step 6")
     expect(page.locator(".charts .chart-readout").last).to_have_text("step 6")
+    right = "e => e.getBoundingClientRect().right"
+    legend, cells = (page.locator(f".frame {part}").evaluate(right) for part in (".legend", ".matrix-spacer"))
+    assert legend == pytest.approx(cells, abs=40)  # it stands below its picture
     held = open_checkpoint(runs[0] / "frames" / "step-000006.safetensors")
     names = [name for name in held.names if name.endswith("decoder.0.cross.weights")]
     each = [-(A * A.clamp_min(1e-12).log2()).sum(-1).mean(-1) for A in (held.tensor(name).float() for name in names)]

@@ -84,3 +84,33 @@ def test_what_is_wrong_is_said(screen: Screen) -> None:
     screen.press("Enter")
     expect(screen.page.locator(".sentence.error")).to_contain_text("128 can be looked into at once")
     screen.wrong.clear()  # the browser writes every refusal to its console
+
+
+def test_source_and_target_each_have_a_word_in_the_light(screen: Screen) -> None:
+    page = screen.visit(model="toy-translate", text=TEXTS["toy-translate"], stage="tokens")
+    strips = page.locator("#stage .tokens")
+    expect(strips.locator(".token[data-lit]")).to_have_count(2)
+    strips.nth(0).locator(".token").nth(4).click()
+    expect(strips.nth(0).locator(".token").nth(4)).to_have_attribute("data-lit", "key")
+    strips.nth(1).locator(".token").nth(2).click()
+    expect(strips.nth(1).locator(".token").nth(2)).to_have_attribute("data-lit", "query")
+    expect(strips.nth(0).locator(".token[data-lit]")).to_have_text("onom")
+    expect(page.locator(".card[aria-current]")).to_have_count(2)
+    page.focus(".matrix-view >> nth=0")  # the source's embeddings
+    screen.press("ArrowDown")
+    expect(strips.nth(0).locator(".token[data-lit]")).to_have_text("ic")
+    expect(strips.nth(1).locator(".token").nth(2)).to_have_attribute("data-lit", "query")
+
+
+def test_a_word_of_the_other_stack_is_gone_to(screen: Screen) -> None:
+    """In cross attention it is the key; where only one stack is looked at, that stack is looked at."""
+    page = screen.visit(model="toy-translate", text=TEXTS["toy-translate"], stage="attention", site="decoder.1.cross")
+    source = page.locator("#stage .tokens").nth(0).locator(".token")
+    source.nth(3).click()
+    expect(source.nth(3)).to_have_attribute("data-lit", "key")
+    assert (screen.state["key"], screen.state["site"]) == ("3", "decoder.1.cross")
+    page.keyboard.press("4")
+    screen.drawn("mlp")
+    source.nth(5).click()
+    expect(page.locator("#panel-mlp .controls").first).to_contain_text("for the token ic")
+    assert (screen.state["token"], screen.state["site"]) == ("5", "encoder.1.attention")

@@ -1,6 +1,7 @@
 """Any number is taken apart down to the weights, and every digit on the way is the one that torch computed."""
 
 import json
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
@@ -92,3 +93,25 @@ def test_it_is_copied_for_a_paper_a_program_and_an_exam(screen: Screen) -> None:
         assert page.evaluate("window.copied") == text
     page.get_by_role("button", name="question").click()
     assert f"Answer: {why.value:.3f}" in page.evaluate("window.copied")
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_the_other_terms_are_listed_when_asked_for(screen: Screen, tmp_path: Path, saved: bool) -> None:
+    """Up to a hundred of them, on the server and in a file; then fewer again."""
+    trace = regard.load("toy-gpt").trace(GPT)
+    if saved:
+        screen.address = trace.html(tmp_path / "run.html").as_uri()
+    node, index = "decoder.2.mlp.out", (3, 5)
+    page = screen.visit(node=node, index=list(index), **({} if saved else {"model": "toy-gpt", "text": GPT}))
+    why = trace.why(node, index)
+    rest = page.locator(".terms .rest")
+    for shown, word in ((12, "Show 88 of them"), (100, "Show fewer"), (12, "Show 88 of them")):
+        expect(page.locator(".terms li")).to_have_count(shown)
+        count, total = why.rest(shown)
+        assert float(number(rest.locator(".number").inner_text())) == pytest.approx(total, abs=6e-4)
+        expect(rest).to_contain_text(f"The other {count} sum to")
+        rest.get_by_role("button", name=word).press("Enter")
+    assert float(number(page.locator(".terms .term-value").nth(50).inner_text())) == pytest.approx(
+        why.terms[50].value, abs=6e-4
+    )
+    screen.hosts.discard("")  # a file has none

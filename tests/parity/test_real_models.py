@@ -200,6 +200,7 @@ def in_one_batch(nano: Nano) -> list[dict[str, Tensor]]:
 
     with watching(keep):
         nano.model(nano.ids)
+    seen["probabilities"] = seen["logits"].softmax(-1)
     return [{name: x[row] for name, x in seen.items()} for row in range(3)]
 
 

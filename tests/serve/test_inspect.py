@@ -189,6 +189,12 @@ def test_lenses_are_the_librarys(client, look):
     assert rows[-1]["top"][0][1] == int(own["logits"][1].argmax())
     rollout = ask("rollout")
     np.testing.assert_allclose(np.reshape(rollout["values"], rollout["shape"]).sum(-1), 1, atol=1e-5)
+    early = ask("rollout", stack="decoder", layer=1)
+    np.testing.assert_allclose(
+        np.reshape(early["values"], early["shape"]), lens.attention_rollout(own, "decoder", 1), atol=1e-6
+    )
+    apart = ask("disagreement")["sites"]["decoder.1.attention"]
+    assert apart[2] == pytest.approx(lens.contribution(own, "decoder.1.attention", 2).disagreement, abs=1e-4)
     found = ask("contribution", site="decoder.0.attention", head=1)
     np.testing.assert_allclose(found["weights"], own["decoder.0.attention.weights"][1], atol=1e-4)
     parts = ask("attribution", token=2, id=5)
@@ -197,6 +203,8 @@ def test_lenses_are_the_librarys(client, look):
     assert parts["total"] == pytest.approx(float(own["logits"][2, 5]), abs=1e-3)
     effects = ask("ablation")["sites"]
     np.testing.assert_allclose(effects["decoder.3.attention"], lens.ablation(own)["decoder.3.attention"], atol=1e-3)
+    alone = ask("ablation", site="decoder.3.attention")["sites"]
+    assert alone == {"decoder.3.attention": effects["decoder.3.attention"]}, "a site can be asked for by itself"
     gradient = ask("gradient", token=2)
     assert len(gradient["values"]) == len(told["tokens"])
     assert gradient["values"][3:] == [0.0] * (len(told["tokens"]) - 3), "what comes later has no say"
@@ -323,6 +331,10 @@ def test_ids_cannot_be_guessed_and_unknown_ones_are_a_sentence(client, look):
         ("why?node=nowhere&index=0", 404),
         ("lens?name=nothing", 404),
         ("lens?name=contribution", 400),
+        ("lens?name=rollout&layer=4", 404),
+        ("lens?name=rollout&layer=-1", 404),
+        ("lens?name=ablation&site=decoder.9.attention", 404),
+        ("lens?name=gates", 400),
         ("lens?name=logit_lens&token=99", 404),
         ("slice?node=__class__.weight", 404),
         ("lens?name=attribution&id=-1", 404),

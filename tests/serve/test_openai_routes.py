@@ -49,8 +49,8 @@ def test_usage_comes_last_and_is_null_before(http):
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"stream_options": {"include_usage": True}}, None),
-        ({"stream": True, "explain": {}}, None),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "explain": {}}, "explain"),
         ({"temperature": -0.1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": 0}, "top_p"),
@@ -245,8 +245,8 @@ def described(http) -> dict[str, Any]:
 
 def test_the_description_names_every_public_route_and_nothing_else(described):
     assert set(described["paths"]) == {
-        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/models", "/v1/models/{name}"),
-        *("/tokenize", "/detokenize", "/health", "/metrics"),
+        *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/translations"),
+        *("/v1/models", "/v1/models/{name}", "/tokenize", "/detokenize", "/health", "/metrics"),
     }
     for ways in described["paths"].values():
         for way in ways.values():
@@ -269,7 +269,7 @@ def test_every_field_of_the_conventions_is_described(described):
     }
     assert set(shapes["ChatWish"]["properties"]) == both | {"messages", "max_completion_tokens", "top_logprobs"}
     assert set(shapes["TextWish"]["properties"]) == both | {"prompt", "echo"}
-    for name in ("ChatWish", "TextWish", "EmbeddingWish", "TokenizeWish", "DetokenizeWish"):
+    for name in ("ChatWish", "TextWish", "EmbeddingWish", "TranslationWish", "TokenizeWish", "DetokenizeWish"):
         assert shapes[name]["additionalProperties"] is False
 
 

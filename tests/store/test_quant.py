@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from regard.errors import CheckpointError
-from regard.store.quant import CHUNK, FORMATS, dequantise, quantise
+from regard.store.quant import CHUNK, FORMATS, REPACKED, dequantise, quantise, repack
 
 INTEGERS = {"I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "F64": np.float64}
 DIFFERENTIAL = [name for name in FORMATS if name not in INTEGERS]
@@ -152,3 +152,68 @@ def test_what_cannot_be_written_is_refused(x: np.ndarray, name: str, says: str) 
 def test_bytes_that_do_not_fit_the_shape_are_refused() -> None:
     with pytest.raises(CheckpointError, match="take 34 bytes, not 33"):
         dequantise(np.zeros(33, np.uint8), "Q8_0", (32,))
+
+
+# ── other blocks ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def blocks(name: str, seed: int, rows: int, count: int, smallest: float = 1e-6) -> np.ndarray:
+    """Random integers under scales of many sizes, as (rows, bytes)."""
+    random = np.random.default_rng(seed)
+    form = FORMATS[name]
+    made = random.integers(0, 256, (rows, count * form.block_bytes), dtype=np.uint8)
+    view = made.view(form.layout)
+    for field in ("d", "m", "dmin"):
+        if field in (form.layout.names or ()):
+            sizes = np.exp(random.uniform(np.log(smallest), np.log(8), view[field].shape))
+            view[field] = sizes * (random.choice([-1, 1], view[field].shape) if field == "m" else 1)
+    return made
+
+
+@pytest.mark.parametrize("name", REPACKED)
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 4), count=st.integers(1, 3), seed=st.integers(0, 2**32 - 1))
+def test_repacked_blocks_are_as_near_as_stated(name: str, rows: int, count: int, seed: int) -> None:
+    raw, form = blocks(name, seed, rows, count), FORMATS[name]
+    shape = (rows, count * form.block_elements)
+    new = repack(raw, name)
+    assert new.shape == (rows, FORMATS[REPACKED[name][0]].nbytes((shape[1],)))
+    w = dequantise(raw, name, shape).astype(np.float64).reshape(rows, -1, 32)
+    moved = np.abs(dequantise(new, REPACKED[name][0], shape).reshape(w.shape) - w)
+    if name == "Q5_0":
+        assert (moved == 0).all()
+    elif name == "Q4_K":
+        largest, least = w.max(-1, keepdims=True), w.min(-1, keepdims=True)
+        minimum = np.abs(least) + (largest - least)  # no integer of a block need be 0: a bound on its minimum
+        scale = largest - least  # … and one on its scale
+        assert (moved <= 2.0**-11 * (15 * scale + minimum) + 16 * 2.0**-25).all()
+    else:
+        assert (moved <= (1 / 254 + 2.0**-11) * np.abs(w).max(-1, keepdims=True) + 127 * 2.0**-25).all()
+
+
+def test_the_scales_of_q4_k_are_rounded_and_its_integers_kept() -> None:
+    """Against the format's own numbers: each weight within 2⁻¹¹ of 15 scales and a minimum."""
+    raw = blocks("Q4_K", 5, 40, 2, smallest=1e-2)
+    x = dequantise(raw, "Q4_K", (40, 512)).reshape(-1, 32)
+    new = repack(raw, "Q4_K").reshape(-1).view(FORMATS["Q4_1"].layout)
+    d, m = new["d"].astype(np.float64), new["m"].astype(np.float64)
+    integers = np.concatenate([new["q"] & 15, new["q"] >> 4], 1)
+    bound = 2.0**-11 * (15 * np.abs(d) + np.abs(m)) * (1 + 2.0**-10)
+    assert (np.abs(integers * d + m - x) <= bound).all()
+    assert np.abs(integers * d + m - x).max() > 0
+
+
+@pytest.mark.parametrize("name", REPACKED)
+def test_what_is_not_finite_stays_so(name: str) -> None:
+    raw = blocks(name, 0, 2, 1)
+    raw[1:].view(FORMATS[name].layout)["d"] = np.nan
+    new = dequantise(repack(raw, name), REPACKED[name][0], (2, FORMATS[name].block_elements))
+    assert np.isfinite(new[0]).all()
+    assert np.isnan(new[1]).all()
+    raw[1:].view(FORMATS[name].layout)["d"] = np.inf
+    assert not np.isfinite(dequantise(repack(raw, name), REPACKED[name][0], new.shape)[1]).any()
+
+
+def test_repacking_has_no_seams() -> None:
+    raw = blocks("Q6_K", 3, 3, CHUNK // 256 + 5)
+    assert np.array_equal(repack(raw, "Q6_K")[1], repack(raw[1:2], "Q6_K")[0])

@@ -13,6 +13,7 @@ from regard.cli.say import (
     Dtype,
     MaxNewTokens,
     MinP,
+    PromptLookup,
     RepetitionPenalty,
     Seed,
     Temperature,
@@ -51,6 +52,7 @@ def command(
     min_p: MinP = None,
     repetition_penalty: RepetitionPenalty = None,
     seed: Seed = None,
+    prompt_lookup: PromptLookup = None,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
@@ -69,6 +71,7 @@ def command(
         min_p=min_p,
         repetition_penalty=repetition_penalty,
         seed=seed,
+        prompt_lookup=prompt_lookup,
     )
     single = None if message is None else text_or_stdin(message)
     if single is None and " " in model and not Path(model).exists():

@@ -13,13 +13,16 @@ from regard.errors import RegardError
 class Format(StrEnum):
     hf = "hf"
     gguf = "gguf"
+    blocks = "blocks"
 
 
 class Quantize(StrEnum):
     f32 = "f32"
     f16 = "f16"
     bf16 = "bf16"
+    q8 = "q8"
     q8_0 = "q8_0"
+    q4 = "q4"
     q4_0 = "q4_0"
     q4_1 = "q4_1"
 
@@ -27,35 +30,63 @@ class Quantize(StrEnum):
 def command(
     model: ModelName,
     out: Annotated[Path, typer.Argument(help="A directory, or a file ending in .gguf.", metavar="OUT")],
-    format: Annotated[Format | None, typer.Option(help="Else as the name of OUT says.", metavar="hf|gguf")] = None,
+    format: Annotated[
+        Format | None, typer.Option(help="Else as OUT and --quantize say.", metavar="hf|gguf|blocks")
+    ] = None,
     quantize: Annotated[
         Quantize | None,
-        typer.Option(help="For gguf: f32 (unless given), f16, bf16, q8_0, q4_0 or q4_1.", metavar="KIND"),
+        typer.Option(help="f32 (unless given), f16, bf16, q8 (q8_0), q4 (q4_0) or q4_1.", metavar="KIND"),
+    ] = None,
+    measure: Annotated[
+        Path | None, typer.Option(help="A text to measure on what rounding costs.", metavar="FILE")
     ] = None,
     dtype: Dtype = None,
 ) -> None:
     """Save a model for others: Hugging Face's layout, or GGUF. `transformers` opens the one and llama.cpp the other. A
-    directory that holds something else than a model is not written into.
+    directory with --quantize is in this package's own layout, which has room for every family and opens here. What
+    rounding costs is measured, printed and kept in the file. A directory that holds something else than a model is not
+    written into.
 
     regard convert smollm2 smollm2-hf
-    regard convert path/to/gpt2 gpt2.gguf --quantize q8_0
+    regard convert path/to/gpt2 gpt2.gguf --quantize q8
+    regard convert path/to/bart bart-q4 --quantize q4 --measure letters.txt
     """
-    chosen = format or (Format.gguf if out.suffix == ".gguf" else Format.hf)
+    chosen = format or default_format(out, quantize)
     refuse_unless_ours(out, chosen, quantize)
+    text = None if measure is None else read_text(measure)
     check_writable(out)
     loaded = load_model(model, dtype=dtype)
+    cost = None
+    if quantize not in (None, Quantize.f32) and loaded.opened.tokenizer is not None:
+        with progress("Measuring", "tokens"):
+            cost = loaded.rounding_cost(str(quantize), text, measure.name if measure else "")
     with progress(f"Writing {out}", "bytes"):
-        path = loaded.save(out, str(chosen), quantize=quantize and str(quantize))
+        path = loaded.save(out, str(chosen), quantize=quantize and str(quantize), cost=cost)
     files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files)
     print(f"{path}: {size / 1e6:,.1f} MB in {len(files)} file{'' if len(files) == 1 else 's'}.")
+    if cost is not None:
+        print(f"{cost}.")
+
+
+def default_format(out: Path, quantize: Quantize | None) -> Format:
+    if out.suffix == ".gguf":
+        return Format.gguf
+    return Format.hf if quantize is None else Format.blocks
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise RegardError(f"{path} is not UTF-8 text, so nothing can be measured on it.") from None
 
 
 def refuse_unless_ours(out: Path, format: Format, quantize: Quantize | None) -> None:
     """Say no before the model is loaded: to what contradicts itself, and to overwriting what is not a model."""
     if format is Format.hf and quantize is not None:
-        raise RegardError("--quantize goes with GGUF: let OUT end in .gguf, or leave --quantize out.")
-    if format is Format.hf and out.suffix == ".gguf":
+        raise RegardError("Hugging Face's layout holds no blocks: leave --format or --quantize out.")
+    if format is not Format.gguf and out.suffix == ".gguf":
         raise RegardError(f"{out} is the name of a GGUF file: leave --format out, or give a directory.")
     if out.suffix == ".gguf" and out.exists() and not is_gguf(out):
         raise RegardError(f"{out} exists and is not a GGUF file, so it is not overwritten; choose another name.")

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.say import AsJSON, Device, Dtype, ModelName, check_writable, load_model, print_json, readable_path
+from regard.cli.say import (
+    AsJSON,
+    Device,
+    Dtype,
+    ModelName,
+    check_writable,
+    load_model,
+    print_json,
+    progress,
+    readable_path,
+)
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
@@ -64,7 +74,8 @@ def command(
     from regard.cli.stages import View
 
     if html is not None:
-        trace.html(html)
+        with progress(f"Writing {html.name}", "heads") as tell:
+            trace.html(html, progress=tell)
     if asked is not None:
         reason = trace.why(*asked)
         if json:

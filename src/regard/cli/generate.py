@@ -11,6 +11,7 @@ from regard.cli.say import (
     MaxNewTokens,
     MinP,
     ModelName,
+    PromptLookup,
     RepetitionPenalty,
     Seed,
     Stop,
@@ -44,6 +45,7 @@ def command(
     n: Annotated[int | None, typer.Option("-n", "--n", help="How many answers.", metavar="N")] = None,
     stop: Stop = None,
     seed: Seed = None,
+    prompt_lookup: PromptLookup = None,
     control: Annotated[bool, typer.Option("--control", help="Read control tokens spelt in the prompt.")] = False,
     json: AsJSON = False,
     device: Device = "auto",
@@ -67,6 +69,7 @@ def command(
         n=n,
         stop=stop,
         seed=seed,
+        prompt_lookup=prompt_lookup,
     )
     text = text_or_stdin(prompt)
     loaded = load_model(model, device, dtype)

@@ -31,7 +31,9 @@ def command(
     spec = find_spec(model)
     from regard.model.describe import describe, summary
 
-    facts = summary(spec)
+    facts, cost = summary(spec), rounding_cost(Path(model))
+    if cost is not None:
+        facts["rounding"] = cost
     if json:
         print_json(facts)
         return
@@ -50,7 +52,17 @@ def told_facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     told = [(key, f"{value:,}" if isinstance(value, int) else value) for key, value in plain]
     for name, stack in facts["stacks"].items():
         told.append((name, ", ".join(f"{key} {value}" for key, value in stack.items())))
-    return told
+    return [*told, ("rounding", facts["rounding"])] if "rounding" in facts else told
+
+
+def rounding_cost(path: Path) -> str | None:
+    """What `regard convert --quantize` measured, if it made this file or directory."""
+    from regard.engine.cost import Cost
+    from regard.store.gguf import read_gguf
+
+    files = [path] if path.suffix == ".gguf" else sorted(path.glob("*.gguf")) if path.is_dir() else []
+    cost = Cost.read(read_gguf(files[0]).metadata) if len(files) == 1 and files[0].is_file() else None
+    return None if cost is None else str(cost)
 
 
 def lines(branches: list["Branch"], guide: str = "") -> list[tuple[str, str, str]]:

@@ -34,6 +34,9 @@ TopK = Annotated[int | None, typer.Option(help="Sample among the K likeliest; 0 
 TopP = Annotated[float | None, typer.Option(help="Sample among the likeliest that sum to P.", metavar="P")]
 MinP = Annotated[float | None, typer.Option(help="Leave out what is below this share of the likeliest.", metavar="P")]
 RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 discourages what was said before.", metavar="X")]
+PromptLookup = Annotated[
+    int | None, typer.Option(help="Guess up to N tokens from earlier text: faster, the same text.", metavar="N")
+]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.", metavar="TEXT")]
 
 # ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import Stepper, first_logits
+from regard.engine.rank import log_totals, ranked
 from regard.engine.sample import RowState, adjust
 from regard.engine.settings import Settings
 from regard.engine.threads import one_thread
@@ -99,13 +100,16 @@ def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
     while active and logits is not None:
         picked, ids, first = list[int](), list[int](), 0
         with one_thread():
-            P = logits.float().log_softmax(-1)  # (Σ k, n_vocab)
-            scores = adjust(P, [row for s in active for row in s.running])
+            totals = log_totals(logits)
+            scores = adjust(logits.float() - totals, [row for s in active for row in s.running], copy=False)
             if active[0].settings.renormalize_logits:
                 scores = scores.log_softmax(-1)
+            width = min(max(s.width for s in active), scores.shape[-1])  # no prompt needs more of any beam
+            best, tokens = ranked(scores, width)
+            own = logits.gather(-1, tokens).float() - totals
             for s in active:
                 block = slice(first, first + len(s.running))
-                parents = s.advance(best_continuations(s, scores[block], P[block]))
+                parents = s.advance(best_continuations(s, best[block], tokens[block], own[block]))
                 if not s.over:
                     picked += [first + beam for beam in parents]
                     ids += [row.ids[-1] for row in s.running]
@@ -117,12 +121,10 @@ def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
     return [s.finished for s in searches]
 
 
-def best_continuations(s: Search, scores: Tensor, P: Tensor) -> list[tuple[float, int, int, float]]:
-    """The best (score, beam, id, own log-probability) over all beams of one prompt, best first."""
-    n_vocab = scores.shape[-1]
-    total = scores + torch.tensor(s.scores, dtype=torch.float32, device=scores.device)[:, None]
-    best, where = total.flatten().topk(min(s.width, total.numel()))
-    beams, ids = where // n_vocab, where % n_vocab
-    own = P[beams, ids]
-    listed = zip(best.tolist(), beams.tolist(), ids.tolist(), own.tolist(), strict=True)
+def best_continuations(s: Search, best: Tensor, ids: Tensor, own: Tensor) -> list[tuple[float, int, int, float]]:
+    """The best (score, beam, id, own log-probability) over all beams of one prompt, best first; given each beam's best."""
+    total = best + torch.tensor(s.scores, dtype=torch.float32, device=best.device)[:, None]  # (beams, width)
+    scores, where = (x[0] for x in ranked(total.flatten()[None], min(s.width, total.numel())))
+    beams = where // total.shape[-1]
+    listed = zip(*(x.tolist() for x in (scores, beams, ids.flatten()[where], own.flatten()[where])), strict=True)
     return [candidate for candidate in listed if candidate[0] > -math.inf]

@@ -5,7 +5,9 @@ lie in the file, and the network itself is only made when somebody looks into it
 `regard.load(…, engine="torch")`, chooses PyTorch.
 """
 
+import ctypes
 from collections.abc import Mapping
+from contextlib import suppress
 
 import torch
 from torch import nn
@@ -68,7 +70,15 @@ def engine_of_file(opened: Opened, progress: Progress | None = None) -> Engine |
     refuse_if_too_large(opened.path, sum(named_format(f).nbytes((n, m)) for f, n, m in forms), "cpu")
     engine = Engine(opened.spec, weights, half_cache=True, progress=progress)
     weights.warn()
+    opened.file.release()
+    trim()
     return engine
+
+
+def trim() -> None:
+    """Give back what reading took and freed. Other C libraries than GNU's do that by themselves, or not at all."""
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def fingerprint(net: nn.Module) -> tuple[tuple[int, int], ...]:

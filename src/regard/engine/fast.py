@@ -170,11 +170,12 @@ class Engine:
         tokens: Sequence[Sequence[int]],
         capacity: int,
         sources: "Sequence[Source] | None" = None,
-        wanted: Sequence[bool] | None = None,
+        wanted: Sequence[int] | None = None,
     ) -> Tensor:
-        """Read new tokens of every text; logits of what follows each, or each that is wanted: (B, n_vocab)."""
+        """Read new tokens of every text; logits of what follows its last `wanted` tokens, one unless told: (Σ wanted,
+        n_vocab), text after text."""
         assert self.writer is not None
-        n_vocab, wanted = self.spec.n_vocab, [True] * len(texts) if wanted is None else wanted
+        n_vocab, wanted = self.spec.n_vocab, [1] * len(texts) if wanted is None else wanted
         out = torch.empty(sum(wanted), up(n_vocab))
         with self.lock:
             side, rows = self.writer, self.writer.rows
@@ -184,6 +185,7 @@ class Engine:
             filled = chosen = done = 0
             for i, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
                 assert 0 < len(ids) <= capacity - text.length, "a text outgrew its cache"
+                assert wanted[i] <= len(ids), "more was asked about than is read"
                 left = list(ids)
                 while left:
                     now, left = left[: side.plan.max_rows - filled], left[side.plan.max_rows - filled :]
@@ -194,8 +196,9 @@ class Engine:
                         rows.sources[here], rows.lengths[here] = sources[i].pointer, sources[i].length
                     text.length += len(now)
                     filled += len(now)
-                    if not left and wanted[i]:
-                        rows.wanted[chosen], chosen = filled - 1, chosen + 1
+                    last = min(len(now), max(0, wanted[i] - len(left)))  # of these rows, so many are wanted
+                    rows.wanted[chosen : chosen + last] = np.arange(filled - last, filled)
+                    chosen += last
                     if filled == side.plan.max_rows or (i + 1 == len(texts) and not left):
                         rows.struct.logits = out.data_ptr() + 4 * up(n_vocab) * done
                         side.run(filled, chosen)
@@ -278,6 +281,17 @@ class FastDecoder:
 
     def step(self, ids: Tensor) -> Tensor:
         return self.engine.write(self.texts, [[id] for id in ids.tolist()], self.capacity, self.sources)
+
+    def read(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Append several tokens to every row; for each row, the logits of what follows each: (its tokens, n_vocab)."""
+        sizes = [len(ids) for ids in tokens]
+        return list(self.engine.write(self.texts, tokens, self.capacity, self.sources, sizes).split(sizes))
+
+    def cut(self, lengths: Sequence[int]) -> None:
+        """Forget what stands behind the first so many tokens of every row."""
+        for text, length in zip(self.texts, lengths, strict=True):
+            assert length <= text.length
+            text.length = length
 
     def pick(self, rows: Sequence[int]) -> None:
         """The first to continue a text keeps its cache; others get a copy, in the memory of those given up."""

@@ -1,4 +1,5 @@
-"""The loop: choose an id, append it, ask for the next logits; until every row is done.
+"""The loop: choose an id, append it, ask for the next logits; until every row is done. With guesses (`lookup.py`), several
+at a time.
 
 In: a `Stepper` that has read the prompts, and a `RowState` per row. Out: tokens as they are chosen, and answers at the end.
 """
@@ -7,11 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from regard.engine.beam import beam_search
 from regard.engine.decode import Stepper, first_logits
+from regard.engine.fast import FastDecoder
+from regard.engine.lookup import Lookup
 from regard.engine.sample import RowState, StopStrings, next_ids, top_logprobs
 from regard.engine.settings import Settings
+from regard.errors import GenerationError
 from regard.text.tokenizer import Tokenizer
 
 
@@ -84,25 +89,73 @@ def generate(
 
     `prompt_of[i]` is the stepper's row that row i continues: a prompt is read once for all of its samples.
     """
-    writers = [Writer(tokenizer, row.settings) for row in rows]
+    guessing = any(row.settings.prompt_lookup for row in rows)
+    if guessing and not isinstance(stepper, FastDecoder):
+        raise GenerationError("prompt_lookup needs the native engine, but PyTorch computes here: leave it out.")
+    desk = Desk(rows, tokenizer, alternatives)
     alive = [i for i, row in enumerate(rows) if not row.done]
-    logits = first_logits(stepper, [prompt_of[i] for i in alive]) if alive else None
-    while logits is not None:
-        others = top_logprobs(logits, alternatives) if alternatives else None
-        ids, logprobs = next_ids(logits, [rows[i] for i in alive])
-        for j, (i, id, logprob) in enumerate(zip(alive, ids.tolist(), logprobs.tolist(), strict=True)):
-            text = writers[i].take(rows[i], id, logprob)
-            listed = list(zip(others[0][j].tolist(), others[1][j].tolist(), strict=True)) if others else []
-            yield Token(i, id, logprob, text, listed)
-        left = [j for j, i in enumerate(alive) if not rows[i].done]
-        if not left:
-            break
-        if len(left) < len(alive):
-            stepper.pick(left)
-            ids, alive = ids[torch.tensor(left, device=ids.device)], [alive[j] for j in left]
-        logits = stepper.step(ids)
-    for writer, row in zip(writers, rows, strict=True):
+    if alive:
+        ids, tokens = desk.choose(first_logits(stepper, [prompt_of[i] for i in alive]), alive)
+        yield from tokens
+        if guessing and isinstance(stepper, FastDecoder):
+            yield from _by_guesses(stepper, desk, alive)
+        else:
+            yield from _one_by_one(stepper, desk, alive, ids)
+    for writer, row in zip(desk.writers, rows, strict=True):
         yield Answer(writer.text, writer.ids, writer.logprobs, row.finished or "length")
+
+
+class Desk:
+    """Where ids are chosen and become text: all rows of a request."""
+
+    def __init__(self, rows: Sequence[RowState], tokenizer: Tokenizer | None, alternatives: int) -> None:
+        self.rows, self.alternatives = rows, alternatives
+        self.writers = [Writer(tokenizer, row.settings) for row in rows]
+
+    def choose(self, logits: Tensor, which: Sequence[int]) -> tuple[Tensor, list[Token]]:
+        """The next ids of the rows `which`, whose logits these are, and what they add."""
+        others = top_logprobs(logits, self.alternatives) if self.alternatives else None
+        ids, logprobs = next_ids(logits, [self.rows[i] for i in which])
+        tokens = []
+        for j, (i, id, logprob) in enumerate(zip(which, ids.tolist(), logprobs.tolist(), strict=True)):
+            text = self.writers[i].take(self.rows[i], id, logprob)
+            listed = list(zip(others[0][j].tolist(), others[1][j].tolist(), strict=True)) if others else []
+            tokens.append(Token(i, id, logprob, text, listed))
+        return ids, tokens
+
+    def left(self, stepper: Stepper, alive: list[int]) -> list[int]:
+        """Where in `alive` the rows stand that are not done; the stepper keeps only these."""
+        left = [j for j, i in enumerate(alive) if not self.rows[i].done]
+        if 0 < len(left) < len(alive):
+            stepper.pick(left)
+        return left
+
+
+def _one_by_one(stepper: Stepper, desk: Desk, alive: list[int], ids: Tensor) -> Iterator[Token]:
+    while left := desk.left(stepper, alive):
+        if len(left) < len(alive):
+            ids, alive = ids[torch.tensor(left, device=ids.device)], [alive[j] for j in left]
+        ids, tokens = desk.choose(stepper.step(ids), alive)
+        yield from tokens
+
+
+def _by_guesses(stepper: FastDecoder, desk: Desk, alive: list[int]) -> Iterator[Token]:
+    """The same tokens; a row takes as many at a time as were guessed right, and one more."""
+    rows, lookups = desk.rows, [Lookup(row.settings.prompt_lookup) for row in desk.rows]
+    while left := desk.left(stepper, alive):
+        alive = [alive[j] for j in left]
+        guesses = [lookups[i].guess(rows[i].ids, stepper.capacity - len(rows[i].ids)) for i in alive]
+        read = stepper.read([[rows[i].ids[-1], *guess] for i, guess in zip(alive, guesses, strict=True)])
+        for i, guess, logits in zip(alive, guesses, read, strict=True):
+            taken = 0
+            for place, guessed in zip(logits, [*guess, None], strict=True):
+                _, (token,) = desk.choose(place[None], [i])
+                yield token
+                if rows[i].done or token.id != guessed:
+                    break
+                taken += 1
+            lookups[i].learn(len(guess), taken)
+        stepper.cut([len(rows[i].ids) - 1 for i in alive])  # the newest id of a row has not been read
 
 
 def search(stepper: Stepper, rows: Sequence[RowState], tokenizer: Tokenizer | None = None) -> list[list[Answer]]:

@@ -17,16 +17,27 @@ from regard.engine.weights import Stored
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 ALIGNMENT = 64
+LARGE = 1 << 20  # bytes from which an array has pages of its own
+HUGE = 2 << 20  # bytes of a large page
 
 
 def up(n: int, to: int = LANES) -> int:
     return -(-n // to) * to
 
 
+def pages(size: int, *, large: bool = False) -> NDArray[np.uint8]:
+    """Zeros straight from the system, which keeps each page until it is written; in large ones where there are such."""
+    own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
+    block = mmap.mmap(-1, max(size, 1), **own)
+    if large and hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(block, np.uint8)
+
+
 def zeros(*shape: int, dtype: type = np.float32) -> NDArray:
-    """Zeros at an address that whole cache lines begin at; pages are the system's until they are written."""
+    """Zeros at an address that whole cache lines begin at. Of a large array only what is written takes memory."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    raw = pages(size) if size >= LARGE else np.zeros(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
 
@@ -48,11 +59,8 @@ class Arena:
         return W
 
     def fill(self, progress: Progress | None = None) -> None:
-        block = mmap.mmap(-1, max(self.size, 1) + (2 << 20))
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            block.madvise(mmap.MADV_HUGEPAGE)
-        self.memory = np.frombuffer(block, np.uint8)
-        base = up(self.memory.ctypes.data, 2 << 20)
+        self.memory = pages(self.size + HUGE, large=True)
+        base = up(self.memory.ctypes.data, HUGE)
         done = 0
         with ThreadPoolExecutor(2) as threads:
             for size in threads.map(lambda job: self._pack(base, *job), self.jobs):

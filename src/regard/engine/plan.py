@@ -5,6 +5,7 @@ cache, or a small thing done row by row. `Plan.run` takes a batch of rows, each 
 """
 
 import ctypes
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -103,9 +104,12 @@ class Builder:
         activation: str = "none",
         gate: str | None = None,
         add: bool = False,
+        column: int = 0,
     ) -> c.Step:
-        """out = or += act(norm(X) Wᵀ + b); with a gate, act(gate) ⊙ product."""
+        """out = or += act(norm(X) Wᵀ + b), from a column of out on; with a gate, act(gate) ⊙ product."""
         s = self.step(c.PRODUCT, X, out, activation=c.ACTIVATIONS[activation], add=add)
+        if out is not None:
+            s.out = out.ctypes.data + 4 * column
         names = [f"{path}.weight" for path in paths]
         format = self.common(*names, *([f"{gate}.weight"] if gate else []))  # both read the same input
         s.W = ctypes.pointer(self.matrix(*names, format=format))
@@ -117,6 +121,18 @@ class Builder:
             assert stack is not None
             self.normed(s, norm, stack)
         return s
+
+    def products(self, X: Floats, out: Floats, *paths: str, norm: str | None = None, stack: StackSpec) -> None:
+        """Products of one input side by side: one step, or one for each stretch of them in the same number format."""
+        forms = {path: self.weights.form(f"{path}.weight") for path in paths}
+        if any(rows % c.LANES for _, rows, _ in forms.values()):  # a step fills whole groups of rows
+            self.product(X, out, *paths, norm=norm, stack=stack)
+            return
+        column = 0
+        for _, stretch in groupby(paths, key=lambda path: forms[path][0]):
+            together = list(stretch)
+            self.product(X, out, *together, norm=norm, stack=stack, column=column)
+            column += sum(forms[path][1] for path in together)
 
     def pick(self, X: Floats) -> Floats:
         """The wanted rows, together; from here on only they matter."""
@@ -163,7 +179,7 @@ class Builder:
         wide, narrow = a.heads * a.d_k, a.kv_heads * a.d_k
         norm = f"{path}.norm_1" if stack.wiring == "pre" else None
         QKV, Z = self.scratch("qkv", wide + 2 * narrow), self.scratch("z", wide)
-        self.product(X, QKV, *(f"{path}.attention.W_{x}" for x in "qkv"), norm=norm, stack=stack)
+        self.products(X, QKV, *(f"{path}.attention.W_{x}" for x in "qkv"), norm=norm, stack=stack)
         s = self.attend(QKV, Z, layer, stack, kept, causal=causal, window=stack.window(layer) or 0)
         s.rotary = stack.positions.kind == "rotary"
         s.K, s.V = QKV.ctypes.data + 4 * wide, QKV.ctypes.data + 4 * (wide + narrow)
@@ -190,7 +206,7 @@ class Builder:
         """Keys and values of an encoder's output for one layer of cross attention."""
         narrow = stack.attention.kv_heads * stack.attention.d_k
         KV = self.scratch("kv", 2 * narrow)
-        self.product(memory, KV, f"{path}.W_k", f"{path}.W_v")
+        self.products(memory, KV, f"{path}.W_k", f"{path}.W_v", stack=stack)
         s = self.step(c.STORE, KV, None, layer=layer, cross=True)
         s.K, s.V, s.cache = KV.ctypes.data, KV.ctypes.data + 4 * narrow, ctypes.pointer(kept)
 

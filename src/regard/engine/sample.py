@@ -36,6 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from regard.engine.rank import log_totals, ranked
 from regard.engine.settings import Settings
 from regard.engine.threads import one_thread
 from regard.errors import GenerationError
@@ -181,7 +182,7 @@ def next_ids(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, Tensor]:
 
 def logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     """log softmax(logits) at ids (B, m): what the model thought before any setting changed it."""
-    return logits.float().log_softmax(-1).gather(-1, ids)
+    return logits.gather(-1, ids).float() - log_totals(logits)
 
 
 @one_thread()
@@ -202,9 +203,9 @@ def distribution(logits: Tensor, rows: Sequence[RowState]) -> Tensor:
     return P
 
 
-def adjust(logits: Tensor, rows: Sequence[RowState]) -> Tensor:
+def adjust(logits: Tensor, rows: Sequence[RowState], *, copy: bool = True) -> Tensor:
     """Scores (B, n_vocab) in float32: the logits (or, for beams, log-probabilities) after step 1 above."""
-    scores = logits.to(torch.float32, copy=True)
+    scores = logits.to(torch.float32, copy=copy)
     every = [row.settings for row in rows]
 
     def numbers(values: Iterable[float]) -> Tensor:
@@ -238,20 +239,6 @@ def adjust(logits: Tensor, rows: Sequence[RowState]) -> Tensor:
     if at := entries([row.suppressed() for row in rows]):
         scores[at] = -math.inf
     return scores
-
-
-def ranked(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The `width` best scores of each row, best first, equal ones by rising id, and their ids: both (B, width).
-
-    Of tokens that tie with the last one and do not all fit, it is open which are among them.
-    """
-    if width == scores.shape[-1]:
-        values, ids = scores.sort(dim=-1, descending=True, stable=True)
-        return values, ids
-    values, ids = scores.topk(width)
-    ids, by_id = ids.sort(-1)
-    values, by_value = values.gather(-1, by_id).sort(dim=-1, descending=True, stable=True)
-    return values, ids.gather(-1, by_value)
 
 
 def _refuse_hopeless(scores: Tensor) -> None:

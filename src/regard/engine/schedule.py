@@ -1,8 +1,9 @@
 """Continuous batching: many requests written side by side, each joining and leaving between two steps.
 
 In: requests, a `RowState` per answer wanted. Out: their tokens as they are chosen and their answers, told to whoever asked.
-One thread runs all of it. A step feeds every text that is being written its newest token, and a few prompts their next
-chunk, so that a long prompt holds nobody up; then each row chooses with its own settings and its own random numbers.
+One thread runs all of it. A step feeds every text that is being written its newest token and reads at most a chunk of
+prompts, of all of them together, so that a long prompt holds nobody up; then each row chooses with its own settings and its
+own random numbers.
 
 - **Law: a request's tokens and log-probabilities are, to the bit, those it gives when served alone.** Rows share no sum
   (`lanes.py` says how), no setting and no random number; and a prompt is cut into the same pieces whatever was kept of it.
@@ -32,7 +33,6 @@ from regard.engine.sample import RowState, next_ids, top_logprobs
 from regard.errors import RegardError
 from regard.text.tokenizer import Tokenizer
 
-READERS = 2  # prompts that are read in the same step
 Event = Token | Answer | Exception  # the last one told of an answer is an Answer or what went wrong
 Tell = Callable[[int, Event], None]  # called in the scheduler's thread: which of the answers wanted, and what happened
 
@@ -255,27 +255,33 @@ class Scheduler:
         self._counts.steps += 1
         jobs = [(lane, lane.job) for lane in self._lanes if lane.job is not None]
         pieces = [Piece(lane.slot, job.row.ids[-1:], True) for lane, job in jobs if job.writing]
-        for lane, job in self._readers([pair for pair in jobs if not pair[1].writing]):
-            job.turn = next(self._clock)  # the others come first the next time
-            try:
-                pieces.append(self._next_chunk(lane, job))
-            except Exception as problem:
-                self._fail(lane, problem)
+        pieces += self._next_chunks([pair for pair in jobs if not pair[1].writing])
         told, logits = self._feed(pieces)
         if told:
             self._choose(told, logits)
 
-    def _readers(self, line: list[tuple[Lane, Job]]) -> list[tuple[Lane, Job]]:
-        """Whose prompts are read now: no two the same whole chunk, since one can take it over from the other."""
-        now: list[tuple[Lane, Job]] = []
+    def _next_chunks(self, line: list[tuple[Lane, Job]]) -> list[Piece]:
+        """What is read now: a chunk in all, of those whose turn it is; no two read the same, since one can take it over."""
+        left, now, pieces = self.lanes.chunk, list[list[int]](), list[Piece]()
         for lane, job in sorted(line, key=lambda pair: pair[1].turn):
+            if not left:
+                break
             end = len(lane.ids) + self.lanes.chunk
-            twin = end < len(job.prompt) and any(other.prompt[:end] == job.prompt[:end] for _, other in now)
-            if len(now) < READERS and not twin:
-                now.append((lane, job))
-        return now
+            if end < len(job.prompt) and any(prompt[:end] == job.prompt[:end] for prompt in now):
+                continue
+            try:
+                piece = self._next_chunk(lane, job, left)
+            except Exception as problem:
+                self._fail(lane, problem)
+                continue
+            if piece is not None:
+                job.turn = next(self._clock)  # the others come first the next time
+                now.append(job.prompt)
+                pieces.append(piece)
+                left -= len(piece.ids)
+        return pieces
 
-    def _next_chunk(self, lane: Lane, job: Job) -> Piece:
+    def _next_chunk(self, lane: Lane, job: Job, most: int) -> Piece | None:
         """What a prompt reads next, after taking over from any other slot what is there already."""
         begin = len(lane.ids)
         source = max(self._lanes, key=lambda other: self._shared(other, job.prompt) if other is not lane else 0)
@@ -285,8 +291,11 @@ class Scheduler:
             lane.ids, lane.sound = job.prompt[:reach], reach
             self._counts.reused_tokens += reach - begin
             begin = reach
-        end = min(begin + self.lanes.chunk, len(job.prompt))
-        return Piece(lane.slot, job.prompt[begin:end], end == len(job.prompt))
+        size = min(self.lanes.chunk, len(job.prompt) - begin)
+        if size > most:  # only a seamless text may be cut elsewhere than when it is alone
+            size = most if self.lanes.seamless else 0
+        end = begin + size
+        return Piece(lane.slot, job.prompt[begin:end], end == len(job.prompt)) if size else None
 
     def _feed(self, pieces: list[Piece]) -> tuple[list[Lane], Tensor]:
         """The slots that are told what follows, and the logits. After a failure each is fed alone, to find whose it was."""

@@ -29,6 +29,7 @@ from regard.errors import GenerationError
 
 MAX_ANSWERS = 128  # n
 MAX_BEAMS = 64
+MAX_GUESS = 64  # prompt_lookup
 MAX_STOPS = 64
 MAX_STOP_LENGTH = 1000  # characters
 MAX_BAD_WORDS = 10_000
@@ -43,6 +44,7 @@ _INTEGERS: dict[str, tuple[int, int]] = {
     "no_repeat_ngram_size": (0, 1000),
     "num_beams": (1, MAX_BEAMS),
     "n": (1, MAX_ANSWERS),
+    "prompt_lookup": (0, MAX_GUESS),
     "seed": (-(2**63), 2**64 - 1),
     "forced_bos_token_id": (0, MAX_TOKENS),
     "decoder_start_token_id": (0, MAX_TOKENS),
@@ -100,6 +102,7 @@ class Settings:
     stop: tuple[str, ...] = ()
     seed: int | None = None
     n: int = 1
+    prompt_lookup: int = 0  # 0: off; else the most tokens guessed ahead, which changes the speed and never the text
     forced_bos_token_id: int | None = None
     forced_eos_token_id: tuple[int, ...] = ()
     suppress_tokens: tuple[int, ...] = ()
@@ -188,6 +191,8 @@ class Settings:
             _refuse("temperature", self.temperature, f"0 with num_beams={self.num_beams}, since beams do not sample")
         if self.num_beams > 1 and self.n > self.num_beams:
             _refuse("n", self.n, f"at most num_beams, which is {self.num_beams}")
+        if self.num_beams > 1 and self.prompt_lookup:
+            _refuse("prompt_lookup", self.prompt_lookup, f"0 with num_beams={self.num_beams}, which takes no guesses")
         for name in ("forced_bos_token_id", "forced_eos_token_id"):
             forced = getattr(self, name)
             ids = {forced} if isinstance(forced, int) else set(forced or ())

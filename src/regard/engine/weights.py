@@ -1,7 +1,8 @@
 """Where the native engine's numbers come from: a network's parameters, or a file's tensors as they lie there.
 
 Both answer the same questions by the network's own names: a matrix as rows of bytes in some number format, a vector as
-float32. A GGUF file's 8-bit and 4-bit blocks are handed on unchanged, so the engine computes with the file's own integers.
+float32. A GGUF file's Q8_0, Q4_0 and Q4_1 blocks are handed on unchanged, so the engine computes with the file's own
+integers; K-quants and five bits are turned into such blocks (`store.quant.repack` says how near).
 """
 
 import logging
@@ -17,9 +18,9 @@ from torch import nn
 from regard.engine.native.library import FORMATS
 from regard.model.spec import Spec
 from regard.model.weightmap import Move
-from regard.store.gguf import GGUF
+from regard.store.gguf import GGUF, TensorInfo
 from regard.store.open import Opened, plan_network
-from regard.store.quant import named_format
+from regard.store.quant import REPACKED, named_format, repack
 
 log = logging.getLogger("regard")
 
@@ -81,8 +82,14 @@ class NetworkWeights:
         return None if p is None else p.detach().float().contiguous().numpy()
 
 
+def computed_as(format: str) -> str:
+    """The number format in which the kernels compute with a file's."""
+    return format if format in FORMATS else REPACKED[format][0] if format in REPACKED else "F32"
+
+
 class FileWeights:
-    """Of an open GGUF file, without a network: what the kernels know stays as it is, other formats become float32."""
+    """Of an open GGUF file, without a network: what the kernels know stays as it is, other blocks become the nearest that
+    they know, and other numbers float32."""
 
     def __init__(self, opened: Opened) -> None:
         assert isinstance(opened.file, GGUF)
@@ -91,6 +98,7 @@ class FileWeights:
         self.shapes = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
         self.moves: dict[str, Move] = {name: move for move in plan.moves for name in move.ours}
         self.suspicious: set[str] = set()
+        self.repacked: set[str] = set()  # formats
         self.zero = set(opened.table.zero) & set(self.shapes)
         self.first = {
             other: next(name for name in group if name in self.moves) for group in opened.spec.tied for other in group
@@ -102,22 +110,30 @@ class FileWeights:
     def form(self, name: str) -> tuple[str, int, int]:
         stored = self.file.info(self.moves[self.one_name(name)].theirs).format
         rows, columns = self.shapes[name]
-        return stored if stored in FORMATS else "F32", rows, columns
+        return computed_as(stored), rows, columns
 
     def matrix(self, name: str, format: str) -> Stored:
         name = self.one_name(name)
         move = self.moves[name]
         info = self.file.info(move.theirs)
         shapes = [self.shapes[ours] for ours in move.ours]
-        if info.format == format:
-            theirs = torch.from_numpy(self.file.raw(move.theirs).reshape(info.shape[0], -1))
-            shapes = [torch.Size((shape[0], theirs.shape[1])) for shape in shapes]
-        else:
+        if format == "F32" != info.format:
             theirs = self.file.tensor(move.theirs)
+        else:
+            theirs = torch.from_numpy(self._blocks(info))
+            shapes = [torch.Size((shape[0], theirs.shape[1])) for shape in shapes]
         ours = move.form.load(theirs, shapes)[move.ours.index(name)].contiguous()
         stored = Stored(format, ours.view(torch.uint8).numpy(), self.shapes[name][1])
         self._check(move.theirs, stored)
         return stored
+
+    def _blocks(self, info: TensorInfo) -> NDArray[np.uint8]:
+        """Rows of bytes, in the format that is computed with."""
+        raw = self.file.raw(info.name).reshape(info.shape[0], -1)
+        if info.format not in REPACKED:
+            return raw
+        self.repacked.add(info.format)
+        return repack(raw, info.format)
 
     def _check(self, name: str, stored: Stored) -> None:
         """Note a tensor with NaN or infinite numbers; of integers in blocks, the scales tell."""
@@ -130,6 +146,9 @@ class FileWeights:
 
     def warn(self) -> None:
         """Say what was noted."""
+        if self.repacked - {"Q5_0"}:  # which loses nothing
+            told = " and ".join(f"{name} as {REPACKED[name][0]}" for name in sorted(self.repacked))
+            log.warning("%s: computed with %s, not exactly the same; dtype='float32' is exact", self.file.path, told)
         if self.suspicious:
             named = ", ".join(sorted(self.suspicious)[:3])
             log.warning("%s: %d tensors hold NaN or infinite weights (%s)", self.file.path, len(self.suspicious), named)

@@ -125,6 +125,8 @@ class Comparison:
 
 def compare(a: Trace, b: Trace) -> Comparison:
     """Two runs aligned by token."""
+    if not isinstance(b, Trace):
+        raise TaskError(f"A run is compared with another run, not with {type(b).__name__}.")
     if not set(a.nodes()) & set(b.nodes()):
         raise TaskError("The two runs have no node in common: they cannot be compared.")
     pairs, target = align(a.tokens, b.tokens), None

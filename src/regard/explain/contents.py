@@ -17,7 +17,7 @@ from torch import Tensor
 from regard.errors import TaskError
 from regard.explain.graph import Node, weight
 from regard.explain.parcel import EXACT, HALF, fits_half, parcel
-from regard.explain.precomputed import precomputed, whole_vocabulary
+from regard.explain.precomputed import Progress, precomputed, whole_vocabulary
 from regard.explain.told import facts, told
 from regard.explain.trace import Trace
 from regard.nn.mlp import ACTIVATIONS
@@ -44,7 +44,9 @@ class Keeping:
         return NEURONS if self.bits == ROUGH and "neuron" in node.axes else self.bits
 
 
-def contents(trace: Trace, name: str, text: str, *, patient: bool = True) -> dict[str, Any]:
+def contents(
+    trace: Trace, name: str, text: str, *, patient: bool = True, progress: Progress = lambda done, total: None
+) -> dict[str, Any]:
     """name, text: what the model and its input are called. patient: also run a large model without each of its heads."""
     spec, kept = trace.net.spec, keeping(trace)
     small = sum(p.numel() for p in trace.net.parameters()) <= FEW_PARAMETERS
@@ -59,7 +61,7 @@ def contents(trace: Trace, name: str, text: str, *, patient: bool = True) -> dic
         "nodes": {each: parcel(trace[each], kept.bits_for(trace.graph[each], trace[each])) for each in kept.names},
         "weights": weights(trace, small),
         "spelt": trace.tokenizer is not None,  # otherwise ids stand for themselves
-    } | precomputed(trace, small, patient or small)
+    } | precomputed(trace, small, patient or small, progress)
 
 
 def edited(trace: Trace) -> frozenset[str]:

@@ -67,6 +67,8 @@ class Edits:
 
 def compile_edits(net: Network, edits: Mapping[str, Any], shapes: Shapes) -> Edits:
     """shapes: of every node that the run shows, without the batch axis. On one node, switches act before values."""
+    if not isinstance(edits, Mapping) or not all(isinstance(place, str) for place in edits):
+        raise TaskError("Edits are a mapping from places to what to do there, such as {'token.1': 'zero'}.")
     graph = Graph(net, shapes)
     places = Places(graph, shapes)
     switched: dict[str, list[Change]] = defaultdict(list)

@@ -19,6 +19,7 @@ from typing import Any
 
 from regard.errors import TaskError
 from regard.explain.contents import contents
+from regard.explain.precomputed import Progress
 from regard.explain.trace import Trace
 from regard.explain.why import plain
 from regard.store.atomic import replace_file
@@ -35,9 +36,16 @@ MOST_FRAME = 12 << 20  # characters that a notebook is asked to keep
 HEIGHT = 820  # of the frame, in pixels
 
 
-def write_html(trace: Trace, path: Path, *, name: str | None = None, text: str | None = None) -> Path:
-    """One file with the page and the run in it. name, text: what the model and its input are called, unless derived."""
-    whole = page(trace, name=name, text=text)
+def write_html(
+    trace: Trace, path: Path, *, name: str | None = None, text: str | None = None, progress: Progress | None = None
+) -> Path:
+    """One file with the page and the run in it. name, text: what the model and its input are called, else as the run says.
+
+    progress: hears how many heads of how many the model was run without, which takes most of the time.
+    """
+    if path.is_dir():
+        raise TaskError(f"{path} is a directory; give the name of a file in it.")
+    whole = page(trace, name=name, text=text, progress=progress)
     with replace_file(path) as file:
         file.write(whole.encode())
     return path
@@ -54,7 +62,7 @@ def frame(trace: Trace) -> str:
             f"This run takes {len(whole) / 1e6:.0f} MB, too much for a notebook; trace.html(path) writes it to a file."
         )
     style = f"width: 100%; height: {HEIGHT}px; border: 1px solid #dcd8cd; border-radius: 6px"
-    title = html.escape(f"A run of {trace.net.spec.family} on {len(trace.tokens)} tokens", quote=True)
+    title = html.escape(f"A run of {name_of(trace)} on {len(trace.tokens)} tokens", quote=True)
     attributes = f'sandbox="allow-scripts" title="{title}" style="{style}"'
     return f'<iframe {attributes} srcdoc="{html.escape(whole, quote=True)}"></iframe>'
 
@@ -63,14 +71,22 @@ def sentence(words: str) -> str:
     return f"<p>{html.escape(words)}</p>"
 
 
-def page(trace: Trace, *, name: str | None = None, text: str | None = None, patient: bool = True) -> str:
+def page(
+    trace: Trace,
+    *,
+    name: str | None = None,
+    text: str | None = None,
+    patient: bool = True,
+    progress: Progress | None = None,
+) -> str:
     """The whole file. patient: with what takes long to compute (see `contents`)."""
     whole = (PAGE / "index.html").read_text(encoding="utf-8")
     styles = {file: (PAGE / file).read_text(encoding="utf-8") for file in STYLE.findall(whole)}
     maps = json.dumps({"imports": modules()})
     start = 'import "regard/main.js";'
     policy = POLICY.format(scripts=f"{hashed(maps)} {hashed(start)}", styles=" ".join(map(hashed, styles.values())))
-    data = in_markup(contents(trace, name or trace.net.spec.family, text or text_of(trace), patient=patient))
+    tell = progress or (lambda done, total: None)
+    data = in_markup(contents(trace, name or name_of(trace), text or text_of(trace), patient=patient, progress=tell))
     scripts = (
         f'<script type="importmap">{maps}</script>\n'
         f'    <script type="application/json" id="regard-data">{data}</script>\n'
@@ -118,7 +134,13 @@ def finite(value: Any) -> Any:
     return [finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def name_of(trace: Trace) -> str:
+    return trace.run.name or trace.net.spec.family
+
+
 def text_of(trace: Trace) -> str:
-    """The text again from its ids; their numbers where there is no tokenizer."""
+    """What was given; else the text again from its ids, or their numbers where there is no tokenizer."""
+    if trace.run.text:
+        return trace.run.text
     words = trace.tokenizer.decode(trace.ids) if trace.tokenizer else ""
     return words.strip() or " ".join(trace.tokens)

@@ -263,7 +263,10 @@ class Graph:
 def weight(net: nn.Module, name: str) -> Tensor | None:
     """A parameter by its name, in the lectures' orientation: a linear map's is (in, out), an embedding's (id, feature)."""
     path, _, leaf = name.rpartition(".")
-    module = dict(net.named_modules()).get(path)
+    try:
+        module = net.get_submodule(path)
+    except AttributeError:
+        return None
     value = getattr(module, leaf, None)
     if not isinstance(value, nn.Parameter):
         return None

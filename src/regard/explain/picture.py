@@ -60,6 +60,8 @@ def write_picture(trace: Trace, panel: str, path: Path, kind: str, **which: Any)
     canvas = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg}.get(kind)
     if canvas is None:
         raise TaskError(f"A picture is svg or png, not {quoted(kind)}.")
+    if path.is_dir():
+        raise TaskError(f"{path} is a directory; give the name of a file in it.")
     with matplotlib.rc_context(rc=STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # an SVG's reader may have the letter
         figure = draw(trace, **which)

@@ -4,6 +4,8 @@ In: a `Trace`. Out: JSON-friendly mappings for `contents`. Of a large vocabulary
 name, and the others in groups of like logits.
 """
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +20,8 @@ from regard.explain.parcel import parcel, whole_numbers
 from regard.explain.trace import Trace
 from regard.model.recurrent import Recurrent
 
+Progress = Callable[[int, int], None]  # heads done, heads in all
+
 FEW_WORDS = 8192  # a vocabulary whose logits are all kept
 LIKELIEST, GROUPS = 200, 64  # of a larger one: tokens by name, and groups of the others
 WITHOUT = 50  # answers kept of a run without a head
@@ -27,10 +31,10 @@ SPOKEN_FOR, SPOKEN_FOR_BEFORE = 10, 3  # answers that are attributed at the last
 MANY_TOKENS = 128  # beyond which only the last token's are
 
 
-def precomputed(trace: Trace, small: bool, ablate: bool) -> dict[str, Any]:
+def precomputed(trace: Trace, small: bool, ablate: bool, progress: Progress) -> dict[str, Any]:
     """small: the weights are in the file too, so the browser can run the model without a head by itself.
 
-    ablate: run the model again without each head, which takes as long as that many runs.
+    ablate: run the model again without each head, from its layer on; `progress` hears of each layer.
     """
     found: dict[str, Any] = {"lenses": {"reach": reach(trace)}, "answers": None, "without": None, "pieces": {}}
     if "logits" not in trace:
@@ -45,7 +49,7 @@ def precomputed(trace: Trace, small: bool, ablate: bool) -> dict[str, Any]:
             "attribution": attributions(trace, small),
         }
         if ablate and not trace.edits:
-            found["without"] = without_heads(trace, mentioned if not (small and whole) else None)
+            found["without"] = without_heads(trace, mentioned if not (small and whole) else None, progress)
     ids = range(trace.shape("logits")[-1]) if whole else sorted(mentioned)
     return found | {"pieces": {str(i): spelling(trace, i) for i in ids}}
 
@@ -90,7 +94,7 @@ def likeliest(logits: Tensor, mentioned: set[int]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def without_heads(trace: Trace, mentioned: set[int] | None) -> dict[str, Any]:
+def without_heads(trace: Trace, mentioned: set[int] | None, progress: Progress) -> dict[str, Any]:
     """Each head taken away in turn. effect, by site (h, rows): the change of the likeliest answer's log-probability.
 
     rows: the positions that are kept. With `mentioned`, also the likeliest answers themselves: ids and logits
@@ -103,7 +107,8 @@ def without_heads(trace: Trace, mentioned: set[int] | None) -> dict[str, Any]:
     before, best = base.max(-1, keepdim=True)  # (rows, 1)
     found: dict[str, Any] = {"rows": rows, "effect": {}}
     named: dict[str, Any] = {"ids": {}, "logits": {}, "sums": {}}
-    for site in trace.graph.sites:
+    heads = list(itertools.accumulate(site.heads for site in trace.graph.sites))
+    for site, done in zip(trace.graph.sites, heads, strict=True):
         X = ablated(trace, site, () if len(rows) == len(rows_of(trace["logits"])) else (rows[0],))
         X = X.reshape(site.heads, len(rows), -1)
         sums = X.double().logsumexp(-1)
@@ -113,6 +118,7 @@ def without_heads(trace: Trace, mentioned: set[int] | None) -> dict[str, Any]:
             mentioned.update(ids.unique().tolist())
             named["ids"][site.site], named["logits"][site.site] = whole_numbers(ids), parcel(values)
             named["sums"][site.site] = parcel(sums)
+        progress(done, heads[-1])
     return found if mentioned is None else found | named
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from regard.explain.graph import Node
-from regard.explain.rules import Asked, at, product, sum_of
+from regard.explain.rule.asked import Asked, at
+from regard.explain.rule.sums import product, sum_of
 from regard.explain.why import Operand, Reason, Term, number
 
 if TYPE_CHECKING:

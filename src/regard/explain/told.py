@@ -6,10 +6,9 @@ The server answers with it, and a file that is handed on carries it.
 from dataclasses import asdict
 from typing import Any
 
-from regard.errors import TaskError
 from regard.explain.trace import Trace
 from regard.model.describe import describe
-from regard.model.spec import Spec, StackSpec
+from regard.model.spec import RecurrentSpec, Spec, StackSpec
 
 
 def told(trace: Trace) -> dict[str, Any]:
@@ -35,11 +34,6 @@ def told(trace: Trace) -> dict[str, Any]:
 
 def facts(name: str, spec: Spec) -> dict[str, Any]:
     """What the map on the page is drawn from."""
-    if spec.recurrent:
-        raise TaskError(
-            f"{name} is a recurrent network, and the page draws transformers: its numbers and their reasons are in "
-            "model.trace(text) and `regard explain`."
-        )
     return {
         "name": name,
         "kind": spec.kind,
@@ -49,9 +43,20 @@ def facts(name: str, spec: Spec) -> dict[str, Any]:
         "context": spec.context,
         "vocabulary": spec.n_vocab,
         "d": spec.d,
-        "stacks": [stack_facts(side, stack, spec.kind) for side, stack in spec.stacks.items()],
+        "recurrent": spec.recurrent is not None,
+        "stacks": recurrent_facts(spec.recurrent)
+        if spec.recurrent
+        else [stack_facts(side, stack, spec.kind) for side, stack in spec.stacks.items()],
         "parameters": describe(spec).parameters,
     }
+
+
+def recurrent_facts(r: RecurrentSpec) -> list[dict[str, Any]]:
+    """A reader in both directions, and a writer that looks at what was read before each word."""
+    return [
+        {"name": "encoder", "layers": 1, "hidden": r.hidden, "directions": 2, "cross": False},
+        {"name": "decoder", "layers": 1, "hidden": r.hidden, "directions": 1, "cross": True},
+    ]
 
 
 def stack_facts(side: str, stack: StackSpec, kind: str) -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """A run with everything it passed through: `model.trace(text)`.
 
 In: a network and ids. Out: a `Trace`, which has every tensor that was seen, by name and without the batch axis, and can say
-why each number is what it is. What lies between blocks (the spine) is always kept. The inside of blocks is kept while it
-fits into `memory_limit`; beyond that the blocks used least recently are let go, and one that is asked for again is run
-again, alone, from the spine. So a long text can be looked into without holding all of its numbers at once.
+why each number is what it is. The run keeps what lies between blocks (the spine) and the attention weights. A block whose
+inside is asked for is run again, alone, from the spine: the same operations on the same numbers, and so the same results.
+What it showed is held while it fits into `memory_limit` (see `held`). So looking costs little beyond the run, and a long
+text can be looked into without holding all of its numbers at once. What `sites` name is kept from the start.
 """
 
 import difflib
 import fnmatch
-import re
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from regard.errors import NotFound, TaskError
 from regard.explain.graph import Graph, weight
+from regard.explain.held import Held, block_of, inside_of, is_block
 from regard.model.transformer import EncoderDecoder, Network, Seq2Seq
 from regard.nn.see import watching
 from regard.text.tokenizer import Tokenizer
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from regard.explain.why import Why
 
 MEMORY_LIMIT = 1 << 30
-BLOCK = re.compile(r"(encoder|decoder)\.\d+(?=\.)")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Run:
     ids: list[int]
     target_ids: list[int] | None
     edits: "Edits | None" = None
+    name: str | None = None  # what the model is called
+    text: str | None = None  # what it was given to read
 
     def forward(self, watcher: Any, gradients: bool = False) -> None:
         device = next(self.net.parameters()).device
@@ -91,10 +93,10 @@ class Trace:
         self.target_tokens = None if run.target_ids is None else self.pieces(run.target_ids)
         self.edits: dict[str, Any] = dict(given or {})
         self.steps: list[Step] = []
-        self.memory_limit, self._wanted = memory_limit, tuple(sites) if sites is not None else None
+        self._held, self._wanted = Held(memory_limit), patterns(sites)
+        self._sizes: Counter[str | None] = Counter()  # bytes that a block shows
+        self._versions = versions(run.net)
         self._shapes: dict[str, tuple[int, ...]] = dict(base._shapes) if base else {}
-        self._spine: dict[str, Tensor] = {}
-        self._inside: OrderedDict[str, dict[str, Tensor]] = OrderedDict()
         self._lock: threading.RLock = base._lock if base else threading.RLock()  # one block is run again at a time
         self._base, self._before = base, untouched(base, run.edits)
         run.forward(Recorder(self))
@@ -128,22 +130,22 @@ class Trace:
     def __getitem__(self, name: str) -> Tensor:
         """A node's numbers without the batch axis; or a weight's, by its name, in the lectures' orientation."""
         if name not in self:
+            name = str(name)
             if (parameter := weight(self.net, name)) is not None:
                 return parameter
             near = difflib.get_close_matches(name, self._shapes, 3)
             hint = f"did you mean {', '.join(near)}?" if near else "trace.nodes() lists them."
             raise NotFound(f"This run has no node {name!r}; {hint}")
-        if name == "probabilities" and name not in self._spine:
+        if name == "probabilities":
             return self["logits"].softmax(-1)
-        if name in self._spine:
-            return self._spine[name]
+        if name in self._held.spine:
+            return self._held.spine[name][0]
         with self._lock:
-            return self._block(block_of(name))[name]
+            return self._inside(name)[0]
 
     def row(self, name: str, before: tuple[int, ...]) -> Tensor:
         """The numbers of a node along its last axis, without computing the others where they are not kept."""
-        kept = name != "probabilities" or name in self._spine
-        return self[name][before] if kept else self["logits"][before].softmax(-1)
+        return self["logits"][before].softmax(-1) if name == "probabilities" else self[name][before]
 
     def __repr__(self) -> str:
         edited = f", {len(self.edits)} edits" if self.edits else ""
@@ -151,51 +153,53 @@ class Trace:
 
     # keeping
 
-    def keep(self, name: str, x: Tensor) -> None:
-        place = block_of(name)
-        if place is None:
-            if name != "probabilities":  # as large as the logits and made from them in a moment
-                self._spine[name] = x[0]
-        elif name == f"{place}.out":
-            self._spine[name] = x[0]
-            self._let_go(place)
-        elif self.wants(name):
-            self._inside.setdefault(place, {})[name] = x[0]
+    def show(self, name: str, x: Tensor) -> None:
+        """Be shown a tensor of the run, in order."""
+        self._shapes[name] = tuple(x.shape[1:])
+        if name == "logits":  # what follows from them is as large as they are, and made in a moment when asked for
+            self._shapes["probabilities"] = self._shapes[name]
+        self._sizes[inside_of(name)] += x.nbytes if self.wants(name) else 0
+        self.keep(name, x, all=self._wanted is not None or name.endswith(".weights"))
+
+    def keep(self, name: str, x: Tensor, all: bool = True) -> None:
+        """all: also what lies inside a block."""
+        place = inside_of(name)
+        if place is None or (all and self.wants(name)):
+            self._held.keep(name, place, x)
+        if place is None and (block := block_of(name)) is not None:
+            self._held.make_room(block, self._sizes[block], len(self.ids))
+
+    @property
+    def memory_limit(self) -> int:
+        return self._held.limit
 
     @property
     def nbytes(self) -> int:
         """Bytes of numbers that are held now."""
         with self._lock:
-            return sum(size(x) for held in (self._spine, *self._inside.values()) for x in held.values())
+            return self._held.nbytes
 
-    def _let_go(self, newest: str) -> None:
-        sizes = {place: sum(size(x) for x in held.values()) for place, held in self._inside.items()}
-        spine = sum(size(x) for x in self._spine.values())
-        needed = spine + sizes.get(newest, 0)
-        if needed > self.memory_limit:
-            raise TaskError(
-                f"Looking into {newest} of this run of {len(self.ids):,} tokens takes {needed / 1e9:.2f} GB, and the limit "
-                f"is {self.memory_limit / 1e9:.2f} GB; give a shorter text, choose nodes by sites=['*.weights', …], or "
-                "raise memory_limit."
-            )
-        total = spine + sum(sizes.values())
-        for place in list(self._inside):
-            if total <= self.memory_limit:
-                break
-            if place != newest:
-                total -= sizes[place]
-                del self._inside[place]
-
-    def _block(self, place: str | None) -> dict[str, Tensor]:
-        """The inside of a block, run again if it was let go."""
+    def _inside(self, name: str) -> Tensor:
+        """A tensor inside a block, which is run again if it is not held."""
+        place = inside_of(name)
         assert place is not None
         if place in self._before and self._base is not None:
-            return self._base._block(place)
-        if place not in self._inside:
+            return self._base._inside(name)
+        x = self._held.find(name, place)
+        if x is None:
+            self._check_weights(place)
             with suppress(Enough):
                 self.run.forward(Replay(self, place))
-        self._inside.move_to_end(place)
-        return self._inside[place]
+            x = self._held.find(name, place)
+        assert x is not None
+        return x
+
+    def _check_weights(self, place: str) -> None:
+        if versions(self.net) != self._versions:
+            raise TaskError(
+                f"The model's weights have changed since this run, so {place} cannot be run again as it was; "
+                "trace the text again, or beforehand with sites=['*'], which keeps every number."
+            )
 
     # asking
 
@@ -203,16 +207,17 @@ class Trace:
         """Why a number is what it is: its formula with this run's operands, each of which can be asked in turn."""
         from regard.explain.why import why
 
-        return why(self, name, (index,) if isinstance(index, int) else tuple(index))
+        return why(self, name, index if isinstance(index, Sequence) else (index,))
 
     def edit(self, edits: Mapping[str, Any]) -> "Trace":
         """The run again with something changed, from there on; {} is the run as it was."""
         from regard.explain.edit import compile_edits
 
         compiled = compile_edits(self.net, edits, self._shapes) if edits else None
-        run = Run(self.net, self.ids, self.target_ids, compiled)
-        base = None if self.edits else self
-        return Trace(run, self.tokenizer, sites=self._wanted, memory_limit=self.memory_limit, base=base, given=edits)
+        run, base = replace(self.run, edits=compiled), None if self.edits else self
+        found = Trace(run, self.tokenizer, sites=self._wanted, memory_limit=self.memory_limit, base=base, given=edits)
+        found.steps = self.steps  # the text was written without the edits
+        return found
 
     def compare(self, other: "Trace") -> "Comparison":
         """This run beside another: what changed, token by token."""
@@ -222,11 +227,14 @@ class Trace:
 
     # handing on
 
-    def html(self, path: str | Path) -> Path:
-        """One file with the page and this run in it, which opens from disk without a network."""
+    def html(self, path: str | Path, *, progress: Callable[[int, int], None] | None = None) -> Path:
+        """One file with the page and this run in it, which opens from disk without a network.
+
+        progress: hears how many heads of how many the model was run without, which takes most of the time.
+        """
         from regard.explain.export import write_html
 
-        return write_html(self, Path(path))
+        return write_html(self, Path(path), progress=progress)
 
     def svg(self, panel: str, path: str | Path, **which: Any) -> Path:
         """A panel as a picture for a paper."""
@@ -254,16 +262,15 @@ class Recorder:
     def known(self, place: str) -> Tensor | None:
         if place not in self.trace._before or self.trace._base is None:
             return None
-        out = self.trace._base[f"{place}.out"]
-        self.trace._spine[f"{place}.out"] = out
+        out = self.trace._base._held.spine[f"{place}.out"]
+        self.trace._held.keep(f"{place}.out", None, out)
         remember(self.trace.run.edits, f"{place}.out", out)
-        return out[None]
+        return out
 
     def __call__(self, name: str, x: Tensor) -> Tensor:
         edits = self.trace.run.edits
         x = x if edits is None else edits(name, x)
-        self.trace._shapes[name] = tuple(x.shape[1:])
-        self.trace.keep(name, x)
+        self.trace.show(name, x)
         return x
 
 
@@ -275,11 +282,11 @@ class Replay:
     place: str
 
     def known(self, place: str) -> Tensor | None:
-        out = self.trace._spine.get(f"{place}.out") if is_block(place) else None
+        out = self.trace._held.spine.get(f"{place}.out") if is_block(place) else None
         if out is None or place == self.place:
             return None
         remember(self.trace.run.edits, f"{place}.out", out)
-        return out[None]
+        return out
 
     def __call__(self, name: str, x: Tensor) -> Tensor:
         edits = self.trace.run.edits
@@ -301,23 +308,18 @@ def untouched(base: Trace | None, edits: "Edits | None") -> frozenset[str]:
     return frozenset(place for name in names[:first] if (place := block_of(name)) is not None and place not in after)
 
 
+def patterns(sites: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if sites is None else (sites,) if isinstance(sites, str) else tuple(sites)
+
+
+def versions(net: Network) -> list[int]:
+    """Changes when somebody writes over a weight."""
+    return [0 if p.is_inference() else p._version for p in net.parameters()]
+
+
 def remember(edits: "Edits | None", name: str, x: Tensor) -> None:
     if edits is not None and edits.needs(name):
-        edits.remember(name, x[None])
-
-
-def block_of(name: str) -> str | None:
-    """The block that a node lies in ("decoder.3"), if it lies in one."""
-    found = BLOCK.match(name)
-    return found[0] if found else None
-
-
-def is_block(place: str) -> bool:
-    return block_of(f"{place}.") == place
-
-
-def size(x: Tensor) -> int:
-    return x.numel() * x.element_size()
+        edits.remember(name, x)
 
 
 def trace(
@@ -328,7 +330,12 @@ def trace(
     *,
     sites: Sequence[str] | None = None,
     memory_limit: int = MEMORY_LIMIT,
+    name: str | None = None,
+    text: str | None = None,
 ) -> Trace:
-    """Run once, watched: the readable definition computes, and every number it makes can be asked for."""
-    run = Run(net, list(ids), None if target_ids is None else list(target_ids))
+    """Run once, watched: the readable definition computes, and every number it makes can be asked for.
+
+    name, text: what the model is called and what it was given, for whoever this is handed on to.
+    """
+    run = Run(net, list(ids), None if target_ids is None else list(target_ids), name=name, text=text)
     return Trace(run, tokenizer, sites=sites, memory_limit=memory_limit)

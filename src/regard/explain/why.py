@@ -2,12 +2,14 @@
 
 In: a trace, a node and an index. Out: a `Why` with the formula in symbols and in this run's numbers, its terms (each made
 of operands that are themselves nodes and indices), the value as it was captured and as it is recomputed from the operands
-in float64. One rule per operation, in `rules.py`; a law in the tests holds the two values together for every node of every
+in float64. One rule per operation, in `rule/`; a law in the tests holds the two values together for every node of every
 family.
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
@@ -176,9 +178,11 @@ class Why:
         }
 
 
-def why(trace: "Trace", name: str, index: tuple[int, ...]) -> Why:
+def why(trace: "Trace", name: str, index: Sequence[int]) -> Why:
     from regard.explain.recurrent import RECURRENT
-    from regard.explain.rules import RULES, Asked, leaf
+    from regard.explain.rule import RULES
+    from regard.explain.rule.asked import Asked
+    from regard.explain.rule.sums import leaf
 
     index = checked(name, trace.shape(name), index)
     row = trace.row(name, index[:-1])
@@ -198,11 +202,13 @@ def close(a: float, b: float, tolerance: float) -> bool:
     return a == b or abs(a - b) <= tolerance
 
 
-def checked(name: str, shape: tuple[int, ...], index: tuple[int, ...]) -> tuple[int, ...]:
+def checked(name: str, shape: tuple[int, ...], index: Sequence[int]) -> tuple[int, ...]:
     """The index with negative entries counted from the end; a sentence if it lies outside."""
-    if len(index) != len(shape) or any(not -n <= i < n for i, n in zip(index, shape, strict=False)):
-        raise NotFound(f"{name} has the shape {shape}, so {index} is not one of its numbers.")
-    return tuple(i % n for i, n in zip(index, shape, strict=True))
+    with suppress(TypeError, ValueError):  # not whole numbers, not as many
+        pairs = [(operator.index(i), n) for i, n in zip(index, shape, strict=True)]
+        if all(-n <= i < n for i, n in pairs):
+            return tuple(i % n for i, n in pairs)
+    raise NotFound(f"{name} has the shape {shape}, so {tuple(index)} is not one of its numbers.")
 
 
 def number(x: float) -> str:

@@ -7,11 +7,10 @@ what would be loaded, and not a second account of it.
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from regard.model.spec import Spec, StackSpec
-from regard.model.transformer import build
+from regard.model.transformer import blueprint
 
 
 @dataclass
@@ -34,9 +33,7 @@ class Branch:
 
 
 def describe(spec: Spec) -> Branch:
-    with torch.device("meta"):
-        net = build(spec)
-    return _branch(spec.family, net, set())
+    return _branch(spec.family, blueprint(spec), set())
 
 
 def summary(spec: Spec) -> dict[str, Any]:

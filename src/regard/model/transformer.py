@@ -6,8 +6,11 @@ Transformer). The names of their modules are the names of what one sees: `decode
 In: ids (B, N) and `real` (B, N), True where an id is a token and not padding. Out: logits, or states.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.model.heads import Classifier, DenseClassifier, MaskedHead, Pooler
 from regard.model.recurrent import Recurrent
@@ -31,6 +34,13 @@ def positions_of(ids: Tensor, real: Tensor | None, past: int = 0) -> Tensor:
     return (real.long().cumsum(-1) - 1).clamp_min(0)[:, -N:]
 
 
+def causal_masks(stack: StackSpec, real: Tensor | None) -> list[Mask]:
+    """A layer's mask each; layers that see equally far back share one."""
+    windows = [stack.window(i) for i in range(stack.n_layers)]
+    masks = {window: Mask(causal=True, window=window, real=real) for window in windows}
+    return [masks[window] for window in windows]
+
+
 class DecoderOnly(Part):
     def __init__(self, spec: Spec, stack: StackSpec) -> None:
         super().__init__()
@@ -45,17 +55,16 @@ class DecoderOnly(Part):
         """(B, N, d). With a cache, `ids` are the new tokens and `real` covers the old ones too."""
         positions = positions_of(ids, real, cache.length if cache else 0)
         angles = self.rotary(positions) if self.rotary is not None else None
-        X = self.embed(ids, positions)
+        X, masks = self.embed(ids, positions), causal_masks(self.stack, real)
         for i, block in enumerate(self.decoder):
-            mask = Mask(causal=True, window=self.stack.window(i), real=real)
-            X = block(X, mask=mask, cache=cache.layers[i] if cache else None, angles=angles)
+            X = block(X, mask=masks[i], cache=cache.layers[i] if cache else None, angles=angles)
         return X if self.final_norm is None else self.final_norm(X)
 
     def new_cache(self, capacity: int) -> Cache:
         return Cache(self.stack.n_layers, capacity)
 
     def logits(self, states: Tensor) -> Tensor:
-        return see_logits(self.unembed(states))
+        return see("logits", self.unembed(states))
 
     def forward(self, ids: Tensor, real: Tensor | None = None) -> Tensor:
         return self.logits(self.states(ids, real))
@@ -89,10 +98,10 @@ class EncoderOnly(Part):
         if self.head is None:
             return X
         if self.unembed is not None:
-            return see_logits(self.unembed(self.head(X)))
+            return see("logits", self.unembed(self.head(X)))
         if self.spec.head.kind == "tag":
-            return see_logits(self.head(X))
-        return see_logits(self.head(pooled if self.pooler is not None else X[:, 0]))
+            return see("logits", self.head(X))
+        return see("logits", self.head(pooled if self.pooler is not None else X[:, 0]))
 
 
 class Side(Part):
@@ -141,10 +150,11 @@ class EncoderDecoder(Part):
         """The decoder's last states, (B, N, d)."""
         side, positions = self.decoder, positions_of(target_ids, real, cache.length if cache else 0)
         angles = side.rotary(positions) if side.rotary is not None else None
-        X, memory_mask = side.embed(target_ids, positions), Mask(real=memory_real)
+        masks, memory_mask = causal_masks(side.stack, real), Mask(real=memory_real)
+        X = side.embed(target_ids, positions)
         for i, block in enumerate(side.blocks):
-            mask, layer = Mask(causal=True, window=side.stack.window(i), real=real), cache.layers[i] if cache else None
-            X = block(X, memory=memory, memory_mask=memory_mask, mask=mask, cache=layer, angles=angles)
+            layer = cache.layers[i] if cache else None
+            X = block(X, memory=memory, memory_mask=memory_mask, mask=masks[i], cache=layer, angles=angles)
         return X if side.final_norm is None else side.final_norm(X)
 
     def new_cache(self, capacity: int) -> Cache:
@@ -152,7 +162,7 @@ class EncoderDecoder(Part):
 
     def logits(self, states: Tensor) -> Tensor:
         assert self.unembed is not None
-        return see_logits(self.unembed(states))
+        return see("logits", self.unembed(states))
 
     def forward(
         self, ids: Tensor, target_ids: Tensor, real: Tensor | None = None, target_real: Tensor | None = None
@@ -164,7 +174,7 @@ class EncoderDecoder(Part):
         """Class logits from the decoder's state at each row's position `last` (BART: its end-of-text token)."""
         assert self.head is not None
         X = self.states(target_ids, self.encode(ids, real), real)
-        return see_logits(self.head(X[torch.arange(len(X), device=X.device), last]))
+        return see("logits", self.head(X[torch.arange(len(X), device=X.device), last]))
 
 
 Seq2Seq = EncoderDecoder | Recurrent  # read a source, write a target
@@ -184,15 +194,8 @@ def class_logits(net: Network, ids: Tensor, real: Tensor | None, types: Tensor |
     return net.classify(ids, shifted, last, real)
 
 
-def see_logits(logits: Tensor) -> Tensor:
-    logits = see("logits", logits)
-    if watched():
-        see("probabilities", logits.softmax(-1))
-    return logits
-
-
 def build(spec: Spec) -> Network:
-    """The network, on the current default device (use `with torch.device("meta")` for shapes alone)."""
+    """The network, on the current default device."""
     net: Network
     if spec.recurrent:
         net = Recurrent(spec, spec.recurrent)
@@ -207,6 +210,21 @@ def build(spec: Spec) -> Network:
     tie(net, spec)
     name_places(net)
     return net
+
+
+class Unfilled(TorchFunctionMode):
+    """Nothing is drawn for new parameters: on the meta device that would bring in PyTorch's compiler, 800 modules."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+def blueprint(spec: Spec) -> Network:
+    """The network's parts and shapes, without numbers and without memory for them."""
+    with torch.device("meta"), Unfilled():
+        return build(spec)
 
 
 def tie(net: nn.Module, spec: Spec) -> None:

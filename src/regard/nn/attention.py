@@ -37,7 +37,7 @@ def attention_weights(Q: Tensor, K: Tensor, mask: Tensor | None = None, *, scale
     dots = see("dots", Q @ K.mT)  # (…, N, T)
     S = see("scores", dots * (1 / math.sqrt(Q.shape[-1]) if scale is None else scale))
     if mask is not None:
-        S = see("masked", S.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else S + mask)
+        S = see("masked", torch.where(mask, S, -math.inf) if mask.dtype == torch.bool else S + mask)
     return see("weights", S.softmax(-1))
 
 

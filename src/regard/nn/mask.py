@@ -4,7 +4,7 @@ A `Mask` is a description, not a matrix: "causal, within 4096 tokens, these keys
 for the whole boolean matrix; the fused path asks for a few rows at a time, so that memory stays linear in the length.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ class Mask:
     causal: bool = False
     window: int | None = None
     real: Tensor | None = None
+    _last: list[tuple[tuple[int, int, torch.device], Tensor | None]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
 
     def rows(self, first: int, last: int, keys: range, N: int, T: int, device: torch.device) -> Tensor | None:
         """True = may look, for queries first…last and the given keys: (B or 1, 1, last - first, len(keys)).
@@ -43,8 +46,11 @@ class Mask:
         return visible
 
     def matrix(self, N: int, T: int, device: torch.device) -> Tensor | None:
-        """The whole mask, for the definition and for looking at."""
-        return self.rows(0, N, range(T), N, T, device)
+        """The whole mask, for the definition and for looking at. The last one is kept: the next layer asks for the same."""
+        size = (N, T, device)
+        if not self._last or self._last[0][0] != size:
+            self._last[:] = [(size, self.rows(0, N, range(T), N, T, device))]
+        return self._last[0][1]
 
     def reach(self, first: int, last: int, N: int, T: int) -> range:
         """The keys that queries first…last could see at all."""

@@ -1,6 +1,6 @@
 """Normalisation: each token's vector brought to one scale, then stretched (γ) and shifted (β) as learned.
 
-In and out: (…, d). When somebody watches, the readable formula runs; otherwise PyTorch's fused kernel.
+In and out: (…, d). A layer norm that somebody watches is the readable formula, otherwise PyTorch's fused kernel.
 """
 
 import torch
@@ -21,8 +21,8 @@ def layer_norm(X: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 
 def rms_norm(X: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """γ x/√(mean(x²) + ε): no mean is taken away and nothing is added."""
-    mean_square = see("mean_square", (X**2).mean(-1, keepdim=True))
-    X = see("normalised", X / torch.sqrt(mean_square + eps))
+    mean_square = see("mean_square", X.square().mean(-1, keepdim=True))
+    X = see("normalised", X * torch.rsqrt(mean_square + eps))
     return X if weight is None else X * weight
 
 
@@ -46,8 +46,4 @@ class RMSNorm(Part):
         self.weight = nn.Parameter(torch.ones(d))
 
     def forward(self, X: Tensor) -> Tensor:
-        if watched():
-            return see("out", rms_norm(X, self.weight, self.eps))
-        return (
-            X * torch.rsqrt(X.square().mean(-1, keepdim=True) + self.eps) * self.weight
-        )  # F.rms_norm is slower on CPUs
+        return see("out", rms_norm(X, self.weight, self.eps))  # F.rms_norm is slower on CPUs

@@ -34,7 +34,7 @@ def spelt(value: Any) -> Any:
     return [spelt(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-PUBLIC = ("/v1/", "/tokenize", "/detokenize", "/metrics", "/health", "/openapi.json")  # where programs ask
+PUBLIC = ("/v1", "/tokenize", "/detokenize", "/metrics", "/health", "/openapi.json")  # where programs ask
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 

@@ -107,6 +107,20 @@ class Vectors(Told):
     usage: Usage
 
 
+class Translated(Told):
+    object: Literal["translation"]
+    index: int
+    text: str
+    finish_reason: Finish
+
+
+class Translations(Told):
+    object: Literal["list"]
+    data: list[Translated]
+    model: str
+    usage: Usage
+
+
 class Card(Told):
     id: str
     object: Literal["model"]

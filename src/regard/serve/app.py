@@ -24,6 +24,7 @@ from regard.serve.guard import MOST_BODY, Guard
 from regard.serve.shelf import Shelf
 
 NOT_JSON = "What was sent is not JSON."
+NOT_AN_OBJECT = "A request is a JSON object, sent with Content-Type: application/json."
 UNREADABLE = "There was an error parsing the body"  # FastAPI's words for the same
 WORKERS = 8  # threads that compute; the event loop never does
 
@@ -81,14 +82,28 @@ async def on_http_error(request: Request, problem: Exception) -> Response:
 
 async def on_invalid(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, RequestValidationError)
-    first = problem.errors()[0]
-    if first["type"] == "json_invalid":
-        return refusal(400, NOT_JSON, path=request.url.path)
-    where = [str(part) for part in first["loc"][1:]]
-    sentence = f"{'.'.join(where) or 'The request'}: {first['msg']}."
-    if first["type"] == "extra_forbidden":
+    worst = max(problem.errors(), key=nearness)
+    kind, words = worst["type"], str(worst["msg"])
+    where = [str(part) for part in worst["loc"][1:] if is_place(part) or kind == "extra_forbidden"]
+    sentence, param = f"{'.'.join(where)}: {words}.", where[0] if where else None
+    if kind == "extra_forbidden":
         sentence = f"{quoted('.'.join(where))} is not something that can be asked for here."
-    return refusal(400, sentence, path=request.url.path, param=where[0] if where else None)
+    elif kind == "value_error":  # two fields that contradict each other, in our own words
+        sentence = words.removeprefix("Value error, ") + "."
+        param = sentence.partition(" ")[0]
+    elif kind == "json_invalid" or not where:
+        sentence = NOT_JSON if kind == "json_invalid" else NOT_AN_OBJECT
+    return refusal(400, sentence, path=request.url.path, param=param)
+
+
+def nearness(error: dict[str, Any]) -> tuple[int, bool]:
+    """Of the reasons why a value is none of the things that it may be, the deepest, and rather its size than its kind."""
+    return len(error["loc"]), not error["type"].endswith("_type")
+
+
+def is_place(part: str | int) -> bool:
+    """Whether it is a field or an index, and not pydantic's name for one of the things that a value may be."""
+    return isinstance(part, int) or part.isdecimal() or (part.isidentifier() and part != "str")
 
 
 async def on_no_memory(request: Request, problem: Exception) -> Response:

@@ -16,6 +16,8 @@ from regard.engine.schedule import Event, Ticket
 from regard.serve.engines import Engine, Engines
 from regard.serve.speak import Choice
 
+NOBODY = 499  # the status in the log of an answer that nobody waited for
+
 
 class Gone(Exception):
     """The client went away."""

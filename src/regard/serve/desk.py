@@ -15,9 +15,10 @@ from regard.errors import NotFound, TaskError, quoted
 from regard.explain.trace import Trace
 from regard.serve.bounded import Bounded
 from regard.serve.shelf import Shelf
+from regard.store.open import available_memory
 
 MOST_TRACES, MOST_BYTES = 24, 3 << 30
-TRACE_BYTES = 512 << 20  # of one run; the insides of blocks beyond it are computed again when asked for
+TRACE_BYTES, WIDE_BYTES = 512 << 20, 2 << 30  # of one run, at least and at most; beyond it, insides are computed again
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 1024
 MOST_NEW = 256
@@ -68,7 +69,7 @@ class Desk:
         source = ids_of(model, text, "text")
         written = ids_of(model, target, "target") if target else None
         settings = {} if generate is None or target else {"num_beams": 1, "n": 1, **sampling(generate)}
-        trace = model.trace(source, written, memory_limit=TRACE_BYTES, **settings)
+        trace = model.trace(source, written, memory_limit=run_bytes(), **settings)
         return self._keep(trace, edits or {}, model, name, text, begin)
 
     def fork(self, look: Look, edits: Mapping[str, Any]) -> Look:
@@ -82,6 +83,11 @@ class Desk:
         look = Look(trace, model, name, text, 1000 * (time.perf_counter() - begin), plain)
         self._looks.put(look.id, look)
         return look
+
+
+def run_bytes() -> int:
+    """What one run may hold: an eighth of the memory that is free, within limits."""
+    return min(WIDE_BYTES, max(TRACE_BYTES, (available_memory() or 0) // 8))
 
 
 def weight(look: Look) -> int:

@@ -66,7 +66,8 @@ class Engines:
         """A model that continues texts, with its slots."""
         model = self.model(name)
         if model.spec.kind != "decoder" or model.spec.head.kind != "lm":
-            raise TaskError(f"{name} does not continue texts; this needs a decoder (GPT-2, Llama, …).")
+            other = " Ask /v1/translations." if model.spec.kind == "encoder-decoder" else ""
+            raise TaskError(f"{name} does not continue texts; this needs a decoder (GPT-2, Llama, …).{other}")
         with self._lock:
             found = self._engines.get(name)
             if found is None or found.model is not model:
@@ -94,7 +95,7 @@ class Engines:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Whole texts (vectors, replays) are read beside the slots, by no more at a time than may wait for those."""
+        """Whole texts (vectors, translations, replays) are read beside the slots, by as many as may wait for those."""
         with self._lock:
             if self._reading >= max(self.queue, 1):
                 raise Full("As much is being read as there is room for: try again in a moment.", 1)

@@ -67,8 +67,11 @@ class Guard:
             answer = refusal(status, sentence, path=scope["path"], code=code, headers=headers)
             await answer(scope, receive, send_guarded)
             return
+        inner = (
+            {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        )  # whoever sends it leaves out the body
         try:
-            await self.app(scope, limited(receive, self.most_body), send_guarded)
+            await self.app(inner, limited(receive, self.most_body), send_guarded)
         except Exception as unforeseen:
             what = type(unforeseen).__name__
             facts = {"event": "failed", "method": scope["method"], "error": what}  # for logs that may hold no text
@@ -77,6 +80,8 @@ class Guard:
             if not begun:
                 sentence = "Something inside went wrong with this request."
                 await refusal(500, sentence, path=scope["path"])(scope, receive, send_guarded)
+        finally:
+            scope["route"] = inner.get("route")
 
     def objection(self, scope: Scope) -> tuple[int, str] | None:
         """The status and sentence with which a request is turned away, if it is."""

@@ -125,8 +125,10 @@ def lens(
     site: str | None = None,
     head: int = 0,
     stack: str | None = None,
+    layer: int | None = None,
+    node: str | None = None,
 ) -> Response:
-    return Json(looked_through(desk.find(id).trace, name, Asked(token, word, site, head, stack)))
+    return Json(looked_through(desk.find(id).trace, name, Asked(token, word, site, head, stack, layer, node)))
 
 
 @router.get("/compare")

@@ -22,6 +22,8 @@ class Asked:
     site: str | None = None
     head: int = 0
     stack: str | None = None
+    layer: int | None = None
+    node: str | None = None
 
 
 def looked_through(trace: Trace, name: str, asked: Asked) -> dict[str, Any]:
@@ -42,8 +44,9 @@ def logit_lens(trace: Trace, asked: Asked) -> dict[str, Any]:
 
 
 def rollout(trace: Trace, asked: Asked) -> dict[str, Any]:
-    matrix = small(lens.attention_rollout(trace, asked.stack))
-    return {"shape": list(matrix.shape), "values": matrix.flatten().tolist()}
+    matrix = lens.attention_rollout(trace, asked.stack, asked.layer)
+    values = small(matrix).double().round(decimals=7)  # shares of 1, and short to write
+    return {"shape": list(matrix.shape), "values": values.flatten().tolist()}
 
 
 def contribution(trace: Trace, asked: Asked) -> dict[str, Any]:
@@ -57,12 +60,22 @@ def contribution(trace: Trace, asked: Asked) -> dict[str, Any]:
     }
 
 
+def disagreement(trace: Trace, asked: Asked) -> dict[str, Any]:
+    """Per head, how far its weights are from what they let through: from 0, the same, towards 1."""
+    sites = [site for site in trace.graph.sites if f"{site.site}.M" in trace.graph.nodes]
+    each = {s.site: [lens.contribution(trace, s.site, h).disagreement for h in range(s.heads)] for s in sites}
+    return {"sites": each}
+
+
 def attribution(trace: Trace, asked: Asked) -> dict[str, Any]:
     return asdict(lens.attribution(trace, asked.token, asked.id))
 
 
 def ablation(trace: Trace, asked: Asked) -> dict[str, Any]:
-    return {"sites": {site: listed(effect) for site, effect in lens.ablation(trace, asked.token, asked.id).items()}}
+    """Of one site when it is said, so that a large model can be asked piece by piece."""
+    sites = None if asked.site is None else (lens.flow.site_of(trace, asked.site).site,)
+    effects = lens.ablation(trace, asked.token, asked.id, sites)
+    return {"sites": {site: listed(effect) for site, effect in effects.items()}}
 
 
 def gradient(trace: Trace, asked: Asked) -> dict[str, Any]:
@@ -70,14 +83,22 @@ def gradient(trace: Trace, asked: Asked) -> dict[str, Any]:
     return {"id": found.id, "values": listed(found.source), "target_values": listed(found.target)}
 
 
+def gates(trace: Trace, asked: Asked) -> dict[str, Any]:
+    found = lens.gates(trace, asked.node or "decoder.states")
+    parts = {name: small(x).float().flatten().tolist() for name, x in vars(found).items()}
+    return {"shape": list(found.after.shape), **parts}
+
+
 LENSES: dict[str, Callable[[Trace, Asked], dict[str, Any]]] = {
     "heads": heads,
     "logit_lens": logit_lens,
     "rollout": rollout,
     "contribution": contribution,
+    "disagreement": disagreement,
     "attribution": attribution,
     "ablation": ablation,
     "gradient": gradient,
+    "gates": gates,
 }
 
 

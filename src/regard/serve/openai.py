@@ -1,16 +1,15 @@
 """The OpenAI-compatible interface: `make_server(engines)` is the page's application with /v1 and its companions added.
 
-Texts are written by the schedulers (`engine/schedule.py`), whose answers `writing.py` brings; vectors and the like are
-computed in threads beside them. Whatever a person can put right is answered with a 4xx and the error object.
+Texts are continued by the schedulers (`engine/schedule.py`), whose answers `writing.py` brings; vectors and translations
+are computed beside them (`reading.py`). Whatever a person can put right is answered with a 4xx and the error object.
 """
 
-import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import anyio.to_thread
+import anyio
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import PlainTextResponse, Response
@@ -18,20 +17,20 @@ from starlette.responses import PlainTextResponse, Response
 from regard import __version__
 from regard.engine.schedule import Full
 from regard.errors import GenerationError, NotFound, RegardError, TaskError
-from regard.serve import answers, static
+from regard.serve import answers, reading, static
 from regard.serve.answer import Json, refusal
 from regard.serve.app import few_threads, make_app
+from regard.serve.call import NOBODY, Gone
 from regard.serve.engines import Engine, Engines
 from regard.serve.frames import Runs
 from regard.serve.journal import Journal
 from regard.serve.metrics import Metrics
 from regard.serve.shallow import Shallow
 from regard.serve.speak import Chat, Plain
-from regard.serve.wire import ChatWish, DetokenizeWish, EmbeddingWish, TextWish, TokenizeWish
+from regard.serve.wire import ChatWish, DetokenizeWish, EmbeddingWish, TextWish, TokenizeWish, TranslationWish
 from regard.serve.writing import write
 
 MOST_BODY = 2 << 20
-READERS = 2  # whole texts that are read at the same time, beside the slots
 
 router = APIRouter(route_class=Shallow, responses=answers.REFUSALS)
 
@@ -48,7 +47,7 @@ def make_server(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        app.state.readers = anyio.CapacityLimiter(READERS)
+        app.state.readers = anyio.CapacityLimiter(reading.READERS)
         async with few_threads(app):
             yield
         engines.close()
@@ -66,6 +65,7 @@ def make_server(
     )
     app.state.engines, app.state.metrics = engines, metrics
     app.add_exception_handler(RegardError, on_refusal)
+    app.add_exception_handler(Gone, on_gone)
     app.add_middleware(Journal, metrics=metrics)
     app.openapi = lambda: described(app, key is not None)  # type: ignore[method-assign]
     return app
@@ -112,27 +112,13 @@ async def complete(request: Request, wish: TextWish) -> Response:
 @router.post("/v1/embeddings", responses={200: {"model": answers.Vectors}})
 async def embed(request: Request, wish: EmbeddingWish) -> Response:
     """A vector for each text."""
-    limiter = request.app.state.readers
-    vectors, tokens = await anyio.to_thread.run_sync(read_texts, request.app.state.engines, wish, limiter=limiter)
-    request.scope["facts"].update(model=wish.model, prompt_tokens=tokens)
-    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return Json({"object": "list", "data": data, "model": wish.model, "usage": usage})
+    return Json(await reading.embed(request, wish))
 
 
-def read_texts(engines: Engines, wish: EmbeddingWish) -> tuple[list[Any], int]:
-    """The vectors, and the number of tokens read. What does not fit is refused: nothing is left out unsaid."""
-    with engines.reading():
-        model = engines.model(wish.model)
-        texts = [wish.input] if isinstance(wish.input, str) else wish.input
-        lengths = [len(ids) for ids in model.tokenizer.encode_batch(texts)]
-        most = min(model.pooling.max_tokens or model.spec.context, model.spec.source_context)
-        if max(lengths) > most:
-            raise TaskError(f"Text {lengths.index(max(lengths))} of input has {max(lengths):,} tokens; {most:,} fit.")
-        vectors = model.embed(texts).float().contiguous()
-    if wish.encoding_format == "base64":
-        return [base64.b64encode(v.numpy().astype("<f4").tobytes()).decode() for v in vectors], sum(lengths)
-    return vectors.tolist(), sum(lengths)
+@router.post("/v1/translations", responses={200: {"model": answers.Translations}})
+async def translate(request: Request, wish: TranslationWish) -> Response:
+    """What an encoder-decoder writes for each text. (OpenAI's interface has no such route.)"""
+    return Json(await reading.translate(request, wish))
 
 
 @router.post("/tokenize", responses={200: {"model": answers.Tokens}})
@@ -200,6 +186,10 @@ async def on_refusal(request: Request, problem: Exception) -> Response:
     first = sentence.partition(" ")[0]
     known = isinstance(problem, GenerationError) and first in ChatWish.model_fields | TextWish.model_fields
     return refusal(400, sentence, path=path, param=first if known else None)
+
+
+async def on_gone(request: Request, problem: Exception) -> Response:
+    return Response(status_code=NOBODY)
 
 
 def described(app: FastAPI, keyed: bool) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from regard.api import Model
-from regard.engine.sample import RowState, distribution, next_ids, random_bits, ranked
+from regard.engine.rank import ranked
+from regard.engine.sample import RowState, distribution, next_ids, random_bits
 from regard.engine.settings import Settings
 from regard.errors import TaskError, TokenizerError
 from regard.explain.trace import Trace

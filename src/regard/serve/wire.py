@@ -12,12 +12,22 @@ from regard.engine.settings import MAX_ANSWERS, MAX_STOP_LENGTH, MAX_STOPS, MAX_
 
 MOST_LOGPROBS = 20
 MOST_INPUTS = 2048  # texts in one request
+MOST_BEAMS = 16
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 Ids = Annotated[list[TokenId], Field(min_length=1)]
+IdLists = Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]
+NotBlank = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)]
+
+
+def apart(given: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
+    """One text or several, each as text or as ids, as a list."""
+    if isinstance(given, str):
+        return [given]
+    return [given] if isinstance(given[0], int) else list(given)
 
 
 class Asked(BaseModel):
@@ -93,10 +103,12 @@ class TextPart(Asked):
 
 
 class Message(Asked):
-    """`developer` is read as `system`; parts of a text are joined by line breaks."""
+    """`developer` is read as `system`; parts of a text are joined by line breaks. `refusal` is there because answers, which
+    have it, are sent back as messages."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[TextPart], Field(min_length=1)]
+    refusal: None = None
 
     def plain(self) -> dict[str, str]:
         parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
@@ -127,7 +139,7 @@ class ChatWish(Wish):
 
 
 class TextWish(Wish):
-    prompt: str | Texts | Ids | Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
+    prompt: str | Texts | Ids | IdLists
     logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     echo: bool | None = None
 
@@ -140,20 +152,38 @@ class TextWish(Wish):
         return self.logprobs
 
     def prompts(self) -> list[str | list[int]]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if isinstance(self.prompt[0], int):
-            return [self.prompt]
-        return list(self.prompt)
+        return apart(self.prompt)
 
 
 class EmbeddingWish(Asked):
+    """`input`: a text or several, each as text or as ids."""
+
     model: str
-    input: (
-        Annotated[str, Field(min_length=1)]
-        | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)]
-    )
+    input: Annotated[str, Field(min_length=1)] | NotBlank | Ids | IdLists
     encoding_format: Literal["float", "base64"] | None = None
+
+    def texts(self) -> list[str | list[int]]:
+        return apart(self.input)
+
+
+class TranslationWish(Asked):
+    model: str
+    input: Annotated[str, Field(min_length=1)] | NotBlank
+    num_beams: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = 4
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    length_penalty: Annotated[Finite, Field(ge=-20, le=20)] | None = None
+
+    def texts(self) -> list[str]:
+        return [self.input] if isinstance(self.input, str) else self.input
+
+    def sampling(self) -> dict[str, Any]:
+        """The wish in the engine's words."""
+        return {
+            "num_beams": self.num_beams,
+            "temperature": 0.0,
+            "max_new_tokens": self.max_tokens,
+            "length_penalty": self.length_penalty,
+        }
 
 
 class TokenizeWish(Asked):

@@ -22,11 +22,10 @@ from regard.serve.answer import Json, error_object
 from regard.serve.call import Call, Gone
 from regard.serve.engines import Engine, Engines
 from regard.serve.metrics import FIRST_TOKEN
+from regard.serve.reading import computed
 from regard.serve.replay import check_explain, explain, prompt_tokens
 from regard.serve.speak import Chat, Choice, Envelope, Plain
 from regard.serve.wire import TextWish, Wish
-
-NOBODY = 499  # the status in the log of an answer that nobody waited for
 
 Reader = Callable[[Engine], list[tuple[list[int], str]]]  # the prompts as ids, each with what of it is to be repeated
 
@@ -48,7 +47,8 @@ async def write(request: Request, wish: Wish, dialect: type[Chat] | type[Plain],
         engines.make_sure(wish.model, wish.n or 1)
     prepared = await anyio.to_thread.run_sync(prepare, engines, wish, dialect, read)
     if isinstance(wish, TextWish) and wish.echo and wish.logprobs is not None:
-        await anyio.to_thread.run_sync(read_prompts, engines, prepared, wish, limiter=request.app.state.readers)
+        with engines.reading():
+            await computed(request, read_prompts, prepared, wish)
     facts = request.scope["facts"]
     facts |= {"model": wish.model, "prompt_tokens": prepared.envelope.prompt_tokens, "answers": len(prepared.rows)}
     call, streams = Call(request, prepared.choices), False
@@ -68,8 +68,6 @@ async def write(request: Request, wish: Wish, dialect: type[Chat] | type[Plain],
             await call.next()
         facts["completion_tokens"] = call.completion_tokens
         return Json(await whole(request, prepared, call))
-    except Gone:
-        return Response(status_code=NOBODY)
     finally:
         if not streams:
             call.close()
@@ -93,22 +91,22 @@ def prepare(engines: Engines, wish: Wish, dialect: type[Chat] | type[Plain], rea
     return Prepared(engine, rows, choices, envelope, shown)
 
 
-def read_prompts(engines: Engines, prepared: Prepared, wish: TextWish) -> None:
+def read_prompts(prepared: Prepared, wish: TextWish) -> None:
     """Log-probabilities of prompts that are to be repeated, once for all answers to the same one."""
-    with engines.reading():
-        for i in range(0, len(prepared.rows), wish.n or 1):
-            tokens = prompt_tokens(prepared.engine.model, list(prepared.rows[i].ids), wish.logprobs)
-            for choice in prepared.choices[i : i + (wish.n or 1)]:
-                choice.read = tokens
+    for i in range(0, len(prepared.rows), wish.n or 1):
+        tokens = prompt_tokens(prepared.engine.model, list(prepared.rows[i].ids), wish.logprobs)
+        for choice in prepared.choices[i : i + (wish.n or 1)]:
+            choice.read = tokens
 
 
 async def whole(request: Request, prepared: Prepared, call: Call) -> dict[str, Any]:
     said = [prepared.envelope.dialect.choice(choice) for choice in call.choices]
     if prepared.shown is not None:
-        for told, row, choice in zip(said, prepared.rows, call.choices, strict=True):
-            assert choice.answer is not None
-            given = (prepared.engine.model, row, choice.answer, *prepared.shown)
-            told["explain"] = await anyio.to_thread.run_sync(explain, *given, limiter=request.app.state.readers)
+        with request.app.state.engines.reading():
+            for told, row, choice in zip(said, prepared.rows, call.choices, strict=True):
+                assert choice.answer is not None
+                given = (prepared.engine.model, row, choice.answer, *prepared.shown)
+                told["explain"] = await computed(request, explain, *given)
     return prepared.envelope.whole(said, call.completion_tokens)
 
 

@@ -57,13 +57,14 @@ class GGUF:
     """An open file. Tensors and raw bytes share its private memory map: writing to them never reaches the disk."""
 
     def __init__(
-        self, path: Path, version: int, metadata: dict[str, Any], tensors: dict[str, TensorInfo], data: Bytes
+        self, path: Path, version: int, metadata: dict[str, Any], tensors: dict[str, TensorInfo], mapped: mmap.mmap
     ) -> None:
         self.path = path
         self.version = version
         self.metadata = metadata
         self.tensors = tensors
-        self._data = data
+        self._mapped = mapped
+        self._data: Bytes = np.frombuffer(mapped, np.uint8)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,6 +82,14 @@ class GGUF:
         """The bytes of a tensor as they lie in the file: a view, not a copy."""
         info = self.info(name)
         return self._data[info.offset : info.offset + info.nbytes]
+
+    def release(self) -> None:
+        """Give back the memory that reading has filled; what is read again comes from the disk again.
+
+        What somebody wrote into a view is forgotten too.
+        """
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         info = self.info(name)
@@ -128,7 +137,7 @@ class _Reader:
         metadata = self.metadata(key_count)
         infos = [self.tensor_info() for _ in range(tensor_count)]
         tensors = self.place(infos, self.alignment(metadata))
-        return GGUF(self.path, version, metadata, tensors, np.frombuffer(self.data, np.uint8))
+        return GGUF(self.path, version, metadata, tensors, self.data)
 
     # The pieces every part is made of.
 

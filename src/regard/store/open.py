@@ -17,13 +17,13 @@ from regard.errors import CheckpointError, ConfigError
 from regard.model.config import Config
 from regard.model.registry import Family, family_of, family_of_gguf, spec_of
 from regard.model.spec import Spec
-from regard.model.transformer import Network, build, tie
+from regard.model.transformer import Network, blueprint, tie
 from regard.model.weightmap import Plan, Table, plan_loading
-from regard.store.gguf import read_gguf
+from regard.store.blocks import open_weights, own_table
+from regard.store.gguf import GGUF, read_gguf
 from regard.store.hub import resolve
 from regard.store.jsonfile import read_json
 from regard.store.named import NamedTensors
-from regard.store.safetensors import open_checkpoint
 from regard.text.gguf_vocab import tokenizer_from_gguf
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -83,9 +83,10 @@ def checkpoint_of_run(path: Path) -> Path:
 def open_directory(path: Path) -> Opened:
     where = str(path / "config.json")
     config = read_json(path / "config.json", "the model's configuration", ConfigError)
-    file = open_checkpoint(path)
+    file = open_weights(path)
     spec = spec_of(config, where, file.names)
     family = family_of(config["model_type"], where)
+    table = own_table(blueprint(spec).state_dict()) if isinstance(file, GGUF) else family.table(config, spec)
     tokenizer = None
     if any((path / name).exists() for name in ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json")):
         tokenizer = load_tokenizer(path)
@@ -97,7 +98,7 @@ def open_directory(path: Path) -> Opened:
         family,
         spec,
         file,
-        family.table(config, spec),
+        table,
         tokenizer,
         read_json(generation, "the generation settings") if generation.exists() else legacy_generation(config),
         read_pooling(path),
@@ -116,6 +117,8 @@ def open_gguf(path: Path) -> Opened:
     spec = spec_of(config, str(path), file.names)
     tokenizer = tokenizer_from_gguf(file.metadata, str(path))
     tokenizer.check_vocab(spec.n_vocab)
+    for key in [key for key, value in file.metadata.items() if isinstance(value, list)]:
+        del file.metadata[key]  # vocabulary and merges, 10 MB as Python has them; the tokenizer has its own
     table = family.gguf.table(config, spec)
     pooling = gguf_pooling(file.metadata, str(path))
     return Opened(path, config, family, spec, file, table, tokenizer, legacy_generation(config), pooling)
@@ -165,8 +168,7 @@ def plan_network(opened: Opened) -> tuple[Network, Plan]:
     n_layers = sum(stack.n_layers for stack in opened.spec.stacks.values())
     if n_layers > len(opened.file.names):
         raise CheckpointError(f"{opened.path}: {len(opened.file.names)} tensors cannot fill {n_layers} layers.")
-    with torch.device("meta"):
-        net = build(opened.spec)
+    net = blueprint(opened.spec)
     parameters = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
     names, shape = opened.file.names, opened.file.shape
     return net, plan_loading(opened.table, str(opened.path), names, shape, parameters, opened.spec.tied)

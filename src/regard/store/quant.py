@@ -256,6 +256,65 @@ def _block(layout: np.dtype[Any], **parts: Array) -> Array:
     return block
 
 
+# ── from blocks to other blocks ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _q5_0_as_q8_0(b: Array) -> Array:
+    return _block(Q8_0, d=b["d"], q=(_five_bits(b) - 16).astype(np.int8))
+
+
+def _q4_k_as_q4_1(b: Array) -> Array:
+    """The integers stay; scales and minima, which are a half times six bits, become halves."""
+    scale, minimum = (x.reshape(-1, 1) for x in _k_scales(b))
+    q = _fields(b["q"], 4, 32).reshape(-1, 32)
+    return _block(Q4_1, d=scale.astype("<f2"), m=(-minimum).astype("<f2"), q=q[:, :16] | q[:, 16:] << 4)
+
+
+def _as_q8_0(decode: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Rounded anew. A block with a number that is not finite, or beyond what blocks can hold, becomes NaN."""
+
+    def turn(b: Array) -> Array:
+        x = decode(b).reshape(-1, 32)
+        held = (np.abs(x) < 127 * 65504.0).all(axis=1, keepdims=True)
+        blocks = _encode_q8_0(np.where(held, x, 0))
+        blocks["d"] = np.where(held, blocks["d"], np.nan)
+        return blocks
+
+    return turn
+
+
+# Formats without a kernel of their own → the one that computes for them, and how a block is turned into its blocks.
+_Q8_0_FOR = {
+    "Q5_1": _decode_q5_1,
+    "Q2_K": _decode_q2_k,
+    "Q3_K": _decode_q3_k,
+    "Q5_K": _decode_q5_k,
+    "Q6_K": _decode_q6_k,
+}
+REPACKED: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "Q5_0": ("Q8_0", _q5_0_as_q8_0),
+    "Q4_K": ("Q4_1", _q4_k_as_q4_1),
+    **{name: ("Q8_0", _as_q8_0(decode)) for name, decode in _Q8_0_FOR.items()},
+}
+
+
+def repack(raw: Bytes, format: str) -> Bytes:
+    """Rows of blocks (…, bytes of a row) in the format that `REPACKED` names. How far a weight w moves, at most:
+
+    Q5_0   not at all
+    Q4_K   2⁻¹¹ · (15 · its scale + its minimum): a hundredth of the format's own steps; below 2⁻¹⁴, halves are 2⁻²⁵ apart
+    other  (1/254 + 2⁻¹¹) · the largest |w| of its 32 neighbours: half a step of eight bits
+    """
+    form, (name, turn) = named_format(format), REPACKED[format]
+    other = FORMATS[name]
+    blocks = np.ascontiguousarray(raw).reshape(-1).view(form.layout)
+    out = np.empty((len(blocks), form.block_elements // other.block_elements), other.layout)
+    with np.errstate(all="ignore"):
+        for part in _chunks(len(blocks), form.block_elements):
+            out[part] = turn(blocks[part]).reshape(-1, out.shape[1])
+    return out.view(np.uint8).reshape(*raw.shape[:-1], -1)
+
+
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 FORMATS: dict[str, Format] = {

@@ -1,4 +1,5 @@
-"""A network → files that others open: Hugging Face's layout, or one GGUF file.
+"""A network → files that others open: Hugging Face's layout, or one GGUF file. What neither can hold rounded, in blocks of
+its own (`blocks.py`).
 
 Everything is written under a temporary name and renamed, so saving over the files a model was loaded from is safe.
 """
@@ -15,16 +16,26 @@ from regard.model.registry import Family
 from regard.model.spec import Spec
 from regard.model.transformer import Network
 from regard.model.weightmap import Form, Table, saved_names
+from regard.store.blocks import ARCHITECTURE, FILE, own_table
 from regard.store.gguf_write import write_gguf
 from regard.store.jsonfile import write_json_atomically
 from regard.store.named import Planned
 from regard.store.open import POOLING_TYPES, Pooling
 from regard.store.quant import FORMATS
+from regard.store.rounding import NAMES, is_rounded
 from regard.store.safetensors import save_checkpoint
 from regard.text.gguf_vocab import gguf_vocab
 from regard.text.tokenizer import Tokenizer
 
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32}  # general.file_type
+
+
+def number_format(name: str | None) -> str:
+    """The number format that `quantize` asks for: "q8" and "q8_0" are the same; None is float32."""
+    format = "F32" if name is None else NAMES.get(name, name.upper())
+    if format not in FILE_TYPES:
+        raise ConfigError(f"GGUF is written as {', '.join(FILE_TYPES)}, not {name!r}.")
+    return format
 
 
 def planned(table: Table, net: Network, spec: Spec, format_of: Callable[[str, tuple[int, ...]], str]) -> list[Planned]:
@@ -55,6 +66,45 @@ def save_directory(
     dtype = str(next(net.parameters()).dtype).removeprefix("torch.")
     format = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtype]
     save_checkpoint(directory, planned(family.table(config, spec), net, spec, lambda name, shape: format))
+    (directory / FILE).unlink(missing_ok=True)  # of a model in blocks that was here before
+    save_beside(directory, spec, config, tokenizer, generation, pooling, dtype)
+
+
+def save_blocks(
+    directory: Path,
+    net: Network,
+    spec: Spec,
+    config: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    generation: Mapping[str, Any],
+    pooling: Pooling,
+    format: str,
+    remarks: Mapping[str, object],
+) -> None:
+    """As `save_directory`, with the matrices in blocks: any family, but only this package opens it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    table = own_table(name for name, _ in net.named_parameters(remove_duplicate=False))
+    metadata = {"general.architecture": ARCHITECTURE, "general.file_type": FILE_TYPES[format], **remarks}
+
+    def format_of(name: str, shape: tuple[int, ...]) -> str:
+        return format if is_rounded(name, shape, format) else "F32"
+
+    write_gguf(directory / FILE, metadata, planned(table, net, spec, format_of))
+    for old in directory.glob("*.safetensors*"):
+        old.unlink()
+    save_beside(directory, spec, config, tokenizer, generation, pooling, "float32")
+
+
+def save_beside(
+    directory: Path,
+    spec: Spec,
+    config: Mapping[str, Any],
+    tokenizer: Tokenizer | None,
+    generation: Mapping[str, Any],
+    pooling: Pooling,
+    dtype: str,
+) -> None:
+    """All files of a directory but the weights; config.json last."""
     if tokenizer is not None:
         tokenizer.save(directory)
     if generation:
@@ -90,12 +140,14 @@ def save_gguf(
     tokenizer: Tokenizer | None,
     pooling: Pooling,
     format: str = "F32",
+    remarks: Mapping[str, object] | None = None,
 ) -> Path:
-    """One file, with the tokenizer inside. Matrices are stored as `format`, all else in float32."""
+    """One file, with the tokenizer inside. Matrices are stored as `format`, all else in float32; `remarks` are metadata."""
     if family.gguf is None:
-        raise ConfigError(f"GGUF has no architecture for {config['model_type']}; save in Hugging Face's layout.")
-    if format not in FILE_TYPES:
-        raise ConfigError(f"GGUF is written as {', '.join(FILE_TYPES)}, not {format!r}.")
+        raise ConfigError(
+            f"GGUF has no architecture for {config['model_type']}; write a directory instead, in Hugging Face's layout "
+            "or, quantised, in this package's own."
+        )
     if tokenizer is None:
         raise TokenizerError("A GGUF file holds its tokenizer, and this model has none; save in Hugging Face's layout.")
     name = path.stem
@@ -107,6 +159,7 @@ def save_gguf(
         "general.file_type": FILE_TYPES[format],
         "general.quantization_version": 2,
         **gguf_vocab(tokenizer, spec.n_vocab),
+        **(remarks or {}),
     }
     if spec.kind == "encoder":
         if pooling.mode not in POOLING_TYPES:

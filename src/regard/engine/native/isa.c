@@ -11,5 +11,5 @@ void NAME(product)(const matrix *W, int64_t first, int64_t last, const input *x,
 
 const kernels NAME(kernels) = {
     TEXT(ISA), NAME(product), NAME(quantise), NAME(norm), NAME(activate), NAME(embed),
-    NAME(store), NAME(whole), NAME(part), NAME(merge), NAME(best),
+    NAME(store), NAME(whole), NAME(part), NAME(merge), NAME(log_total), NAME(ranked),
 };

@@ -35,7 +35,8 @@ typedef struct {
     void (*whole)(const step *s, const batch *b, int64_t first, int64_t last, int32_t head, uint8_t *room);
     void (*part)(const step *s, const batch *b, int64_t row, int32_t head, int64_t chunk, float *partial, uint8_t *room);
     void (*merge)(const step *s, const batch *b, int64_t row, int32_t head, int64_t chunks, const float *partial);
-    void (*best)(const float *logits, int64_t n, int32_t *id, float *log_total);
+    float (*log_total)(const float *x, int64_t n);
+    int (*ranked)(const float *x, int64_t n, int64_t k, int64_t *ids, float *values);
 } kernels;
 
 extern const kernels kernels_portable;
@@ -55,7 +56,8 @@ void NAME(store)(const step *, const batch *, int64_t);
 void NAME(whole)(const step *, const batch *, int64_t, int64_t, int32_t, uint8_t *);
 void NAME(part)(const step *, const batch *, int64_t, int32_t, int64_t, float *, uint8_t *);
 void NAME(merge)(const step *, const batch *, int64_t, int32_t, int64_t, const float *);
-void NAME(best)(const float *, int64_t, int32_t *, float *);
+float NAME(log_total)(const float *, int64_t);
+int NAME(ranked)(const float *, int64_t, int64_t, int64_t *, float *);
 
 /* Eight numbers for each k and g, at element k·down + g·across: a matrix as the float kernels read it. */
 typedef struct {

@@ -81,7 +81,8 @@ SIGNATURES = {
     "regard_scratch_bytes": (c_int64, [c_int32]),
     "regard_text_bytes": (c_int64, [POINTER(Cache), c_int64]),
     "regard_fork": (None, [POINTER(Cache), c_int64, c_void_p, c_void_p, c_int64]),
-    "regard_best": (None, [c_void_p, c_int64, POINTER(c_int32), POINTER(c_float)]),
+    "regard_log_totals": (None, [c_void_p, c_int64, c_int64, c_int64, c_void_p]),
+    "regard_ranked": (c_int, [c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p]),
     "regard_choose": (c_char_p, [c_char_p]),
 }
 

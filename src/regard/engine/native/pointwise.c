@@ -140,27 +140,59 @@ void NAME(embed)(const matrix *W, int64_t row, float scale, const float *plus, f
     for (int64_t k = 0; k < W->columns; k++) out[k] = number(W, row, k) * scale + (plus ? plus[k] : 0.0f);
 }
 
-/* The first of the largest, and log Σ exp: all that greedy choice and its log-probability need. A NaN is the largest. */
-void NAME(best)(const float *logits, int64_t n, int32_t *id, float *log_total) {
-    v8 most = all(-INFINITY), sum = all(0.0f), trouble = all(0.0f);
+INLINE int any(v8i mask) { return sum8_int(mask) != 0; } /* lanes are 0 or -1 */
+
+static float largest(const float *x, int64_t n) {
+    v8 most = all(-INFINITY);
+    v8i odd = {0};
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const v8 x = load(logits + i);
-        most = greatest(x, most);
-        trouble += x * all(0.0f);
+        const v8 y = load(x + i);
+        most = greatest(y, most);
+        odd |= y != y;
     }
-    float peak = max8(most), doubt = sum8(trouble);
-    for (int64_t j = i; j < n; j++) {
-        peak = logits[j] > peak ? logits[j] : peak;
-        doubt += logits[j] * 0.0f;
+    float peak = max8(most);
+    int trouble = any(odd);
+    for (; i < n; i++) {
+        peak = x[i] > peak ? x[i] : peak;
+        trouble |= x[i] != x[i];
     }
-    *id = -1;
-    *log_total = doubt != 0.0f ? NAN : 0.0f;
-    if (doubt != 0.0f) return;
-    for (int64_t j = 0; j < n && *id < 0; j++)
-        if (logits[j] == peak) *id = (int32_t)j;
-    for (i = 0; i + 8 <= n; i += 8) sum += exp8(load(logits + i) - all(peak));
-    double total = sum8(sum);
-    for (; i < n; i++) total += exp((double)(logits[i] - peak));
-    *log_total = peak + (float)log(total);
+    return trouble ? NAN : peak;
+}
+
+/* log Σ exp(x); NaN if a number is NaN or infinite, or all are -∞. */
+float NAME(log_total)(const float *x, int64_t n) {
+    const float peak = largest(x, n);
+    double total = 0.0;
+    int64_t i = 0;
+    if (!(peak - peak == 0.0f)) return NAN;
+    while (i + 8 <= n) { /* a stretch in floats, stretches in doubles */
+        const int64_t end = i + 1024 < n ? i + 1024 : n;
+        v8 sum = all(0.0f);
+        for (; i + 8 <= end; i += 8) sum += exp8(load(x + i) - all(peak));
+        total += sum8(sum);
+    }
+    for (; i < n; i++) total += exp((double)(x[i] - peak));
+    return peak + (float)log(total);
+}
+
+/* The list is kept in order; few numbers get past its last. */
+int NAME(ranked)(const float *x, int64_t n, int64_t k, int64_t *ids, float *values) {
+    int64_t have = 0;
+    if (isnan(largest(x, n))) return 1;
+    for (int64_t i = 0; i < n; i += 8) {
+        const int64_t end = i + 8 < n ? i + 8 : n;
+        if (have == k && end == i + 8 && !any(load(x + i) > all(values[k - 1]))) continue;
+        for (int64_t j = i; j < end; j++) {
+            if (have == k && !(x[j] > values[k - 1])) continue;
+            int64_t place = have < k ? have++ : k - 1;
+            for (; place > 0 && values[place - 1] < x[j]; place--) {
+                values[place] = values[place - 1];
+                ids[place] = ids[place - 1];
+            }
+            values[place] = x[j];
+            ids[place] = j;
+        }
+    }
+    return 0;
 }

@@ -7,6 +7,9 @@
  * AVX2, 4 bits: a = 128 high + low, both of 8 bits; unsigned nibbles times signed bytes are added up in 16 bits over one
  * block (8 × 2 × 15 × 127 = 30480 fits). 8 bits: bytes are widened to 16 bits and multiplied with a itself.
  */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-tree-ter", "no-tree-reassoc") /* which would collect the products of a block before adding them up */
+#endif
 #include "kernels.h"
 #include "simd.h"
 
@@ -123,7 +126,7 @@ INLINE void dots_8(const int R, const uint8_t *w, const uint8_t *const *q, v8i *
     __m256i sum[4][2];
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-#pragma GCC unroll 8
+#pragma GCC unroll 1
     for (int i = 0; i < 8; i++) { /* 4 columns: rows 0…3, rows 4…7 */
         const __m256i first = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(w + 32 * i)));
         const __m256i second = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(w + 32 * i + 16)));

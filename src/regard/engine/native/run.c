@@ -238,7 +238,17 @@ void regard_fork(const cache *c, int64_t capacity, void *to, const void *from, i
         memcpy((uint8_t *)to + i * head, (const uint8_t *)from + i * head, (size_t)used);
 }
 
-void regard_best(const float *logits, int64_t n, int32_t *id, float *log_total) {
+/* log Σ exp of each row. */
+void regard_log_totals(const float *x, int64_t rows, int64_t stride, int64_t n, float *totals) {
     if (!chosen) regard_choose(0);
-    chosen->best(logits, n, id, log_total);
+    for (int64_t r = 0; r < rows; r++) totals[r] = chosen->log_total(x + r * stride, n);
+}
+
+/* The k largest numbers of each row, largest first, equal ones by rising place. Not 0: there is a NaN, and nothing is said. */
+int regard_ranked(const float *x, int64_t rows, int64_t stride, int64_t n, int64_t k, int64_t *ids, float *values) {
+    if (k < 1 || k > n) return -1;
+    if (!chosen) regard_choose(0);
+    for (int64_t r = 0; r < rows; r++)
+        if (chosen->ranked(x + r * stride, n, k, ids + r * k, values + r * k)) return 1;
+    return 0;
 }

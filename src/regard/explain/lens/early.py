@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import TaskError
+from regard.explain.held import is_block
 from regard.explain.outcome import Guess, answer_row, likeliest
-from regard.explain.trace import Trace, is_block
+from regard.explain.trace import Trace
 from regard.model.recurrent import Recurrent
 from regard.model.transformer import EncoderDecoder
 

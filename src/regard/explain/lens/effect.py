@@ -7,20 +7,22 @@ row of the batch; or with gradients, back to the embeddings.
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from regard.errors import TaskError
 from regard.explain.graph import Site
+from regard.explain.held import is_block
 from regard.explain.outcome import answer, answer_id, answer_row
-from regard.explain.trace import Trace, is_block, remember
+from regard.explain.trace import Trace, remember
 from regard.model.recurrent import Recurrent
 
 
 @dataclass
 class Rerun(ABC):
-    """Watches a run up to the logits of one answer; those of other tokens are not made, unless an edit is among them."""
+    """Watches a run up to the logits of one answer. What other tokens alone lead to is not made."""
 
     trace: Trace
     row: tuple[int, ...]
@@ -30,14 +32,25 @@ class Rerun(ABC):
     def change(self, name: str, x: Tensor) -> Tensor: ...
 
     def __call__(self, name: str, x: Tensor) -> Tensor:
-        edits, states = self.trace.run.edits, self.trace.graph["logits"].inputs[0]
+        edits = self.trace.run.edits
         x = self.change(name, x if edits is None else edits(name, x))
-        alone = self.row and (edits is None or "logits" not in edits.nodes())
-        if alone and name == states:
+        if name == self.last_common:
             return x[:, self.row[0], None]
         if name == "logits":
-            self.logits = x[:, 0 if alone else self.row[0]] if self.row else x
+            self.logits = x[:, 0 if self.last_common else self.row[0]] if self.row else x
         return x
+
+    @cached_property
+    def last_common(self) -> str | None:
+        """The node after which each token is on its own: the sum behind the last attention; behind edits, the last states.
+
+        None where the answer is made of all tokens, or an edit of the logits counts on all of them.
+        """
+        edits, graph = self.trace.run.edits, self.trace.graph
+        if not self.row or (edits is not None and "logits" in edits.nodes()):
+            return None
+        looking = [f"{site.stack}.{site.layer}.H" for site in graph.sites if site.kind != "cross"]
+        return looking[-1] if edits is None and looking else graph["logits"].inputs[0]
 
 
 # ── without a head ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -73,9 +86,9 @@ class Ablating(Rerun):
     def known(self, place: str) -> Tensor | None:
         if not is_block(place) or depth(place) >= depth(f"{self.site.stack}.{self.site.layer}"):
             return None
-        out = self.trace[f"{place}.out"]
+        out = self.trace[f"{place}.out"][None]
         remember(self.trace.run.edits, f"{place}.out", out)
-        return out[None]
+        return out
 
     def change(self, name: str, x: Tensor) -> Tensor:
         if name != f"{self.site.site}.Z":

@@ -13,11 +13,12 @@ from regard.explain.graph import Site
 from regard.explain.trace import Trace
 
 
-def attention_rollout(trace: Trace, stack: str | None = None) -> Tensor:
+def attention_rollout(trace: Trace, stack: str | None = None, layer: int | None = None) -> Tensor:
     """How much of each first token is in each last one, (N, N), if attention alone mixed them (Abnar and Zuidema 2020).
 
     Each layer's weights are averaged over heads and with the identity, for the residual connection; the layers are then
-    multiplied. stack: "encoder" or "decoder"; where there are both, the encoder unless said.
+    multiplied. stack: "encoder" or "decoder"; where there are both, the encoder unless said. layer: the one after which
+    the tokens are asked what is in them; the last unless said.
     """
     sites = [site for site in trace.graph.sites if site.kind != "cross"]
     stacks = list(dict.fromkeys(site.stack for site in sites))
@@ -26,10 +27,12 @@ def attention_rollout(trace: Trace, stack: str | None = None) -> Tensor:
     stack = stacks[0] if stack is None else stack
     if stack not in stacks:
         raise NotFound(f"This model has no stack {stack!r}; it has {' and '.join(stacks)}.")
-    layers = [trace[f"{site.site}.weights"].float().mean(0).cpu() for site in sites if site.stack == stack]
-    identity = mixed = torch.eye(len(layers[0]))
-    for A in layers:
-        mixed = (A + identity) / 2 @ mixed
+    layers = [site for site in sites if site.stack == stack]
+    if layer is not None and not 0 <= layer < len(layers):
+        raise NotFound(f"The {stack} has no layer {layer}; they are 0 to {len(layers) - 1}.")
+    identity = mixed = torch.eye(trace.shape(f"{layers[0].site}.weights")[-1])
+    for site in layers if layer is None else layers[: layer + 1]:
+        mixed = (trace[f"{site.site}.weights"].float().mean(0).cpu() + identity) / 2 @ mixed
     return mixed
 
 

@@ -6,7 +6,7 @@
  * A file handed to a student has another backend with the same methods (`offline.js`, from what is embedded in it).
  */
 
-import { difference } from "regard/delta.js";
+import { difference, indexBefore, partnersOf } from "regard/delta.js";
 
 const KEEP = 64 << 20; // bytes of slices held
 
@@ -124,7 +124,7 @@ export function server(root = "/api") {
     trace: (request) => ask(`${root}/trace`, request).then((answer) => answer.json()),
     fork: (id, edits) => ask(`${root}/trace/${id}/fork`, { edits }).then((answer) => answer.json()),
     slice: (id, node, at) => slices(`trace/${id}/slice`, { node, at: path(at) }),
-    why: (id, node, index) => held(`trace/${id}/why`, { node, index: path(index) }).then(numeric),
+    why: (id, node, index, most) => held(`trace/${id}/why`, { node, index: path(index), most }).then(numeric),
     lens: (id, name, parameters = {}) => held(`trace/${id}/lens`, { name, ...parameters }),
     output: (id, parameters = {}) => held(`trace/${id}/output`, parameters),
     compare: (a, b) => held("compare", { a, b }),
@@ -147,15 +147,24 @@ export function server(root = "/api") {
  *   slice(node, at) → {shape, values}   at: [3, ":", ":"] or "3,:,:" or nothing for the whole
  *   why(node, index) · lens(name, parameters) · output(parameters) → as the API says
  *   of(trace) → the same four questions about one trace, whatever the mode
+ *   both(ask) → [before, after]: `ask(of(trace))` for each run; null where the run before refuses
+ *   partners() → who stands for whom, see delta.js;  before(node, index) → where that number is in the run before
  */
 export function viewOf(backend, { base, other, mode }) {
   const of = (trace) => ({
     slice: (node, at) => backend.slice(trace.trace, node, at),
-    why: (node, index) => backend.why(trace.trace, node, index),
+    why: (node, index, most) => backend.why(trace.trace, node, index, most),
     lens: (name, parameters) => backend.lens(trace.trace, name, parameters),
     output: (parameters) => backend.output(trace.trace, parameters),
   });
   const shown = of(other && mode !== "a" ? other : base);
   const delta = (node, at) => difference(backend, base, other, node, at);
-  return { ...shown, slice: other && mode === "delta" ? delta : shown.slice, of };
+  return {
+    ...shown,
+    slice: other && mode === "delta" ? delta : shown.slice,
+    of,
+    both: (ask) => Promise.all([Promise.resolve(ask(of(base))).catch(() => null), ask(of(other))]),
+    partners: () => partnersOf(backend, base, other),
+    before: (node, index) => indexBefore(backend, base, other, node, index),
+  };
 }

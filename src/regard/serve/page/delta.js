@@ -7,9 +7,23 @@
  */
 
 /** b − a, where −∞ − (−∞) is no change. */
-const minus = (b, a) => (b === a ? 0 : b - a);
+export const minus = (b, a) => (b === a ? 0 : b - a);
 
 const sameTokens = (a, b) => String([a.ids, a.target_ids]) === String([b.ids, b.target_ids]);
+const itself = { get: (i) => i };
+
+/** Who stands for whom: {source, target}, each with get(j) → i: token j of the second run is i of the first, or undefined. */
+export async function partnersOf(backend, base, other) {
+  if (sameTokens(base, other)) return { source: itself, target: itself };
+  const { align, target_align } = await backend.compare(base.trace, other.trace);
+  const map = (pairs) => new Map(pairs.map(([i, j]) => [j, i]));
+  return { source: map(align), target: map(target_align ?? []) };
+}
+
+/** A matrix or vector in the second run's coordinates minus its partner in the first's; `maps`: one per axis, null for itself. */
+export function apart(b, a, maps) {
+  return gather(a, b, maps.map((map) => ({ map, first: 0 })));
+}
 
 /** `difference(backend, base, other, node, at)` → {shape, values}. */
 export async function difference(backend, base, other, node, at) {
@@ -18,12 +32,8 @@ export async function difference(backend, base, other, node, at) {
     const [a, b] = await Promise.all([backend.slice(base.trace, node, at), after]);
     return { shape: b.shape, values: b.values.map((value, i) => minus(value, a.values[i])) };
   }
-  const [b, { align, target_align }] = await Promise.all([after, backend.compare(base.trace, other.trace)]);
+  const [b, partner] = await Promise.all([after, partnersOf(backend, base, other)]);
   const { axes, shape } = other.nodes.find(({ name }) => name === node);
-  const partner = {
-    source: new Map(align.map(([i, j]) => [j, i])),
-    target: new Map((target_align ?? []).map(([i, j]) => [j, i])),
-  };
   const chosen = choices(at, shape).map((part, axis) => ({ ...part, map: partner[axes[axis].replace(/ key$/, "")] }));
   const asked = chosen.map(({ one, map }) => (one === null ? ":" : map ? map.get(one) : one));
   const lost = { shape: b.shape, values: b.values.map(() => NaN) };
@@ -31,6 +41,17 @@ export async function difference(backend, base, other, node, at) {
   const a = await backend.slice(base.trace, node, asked);
   return gather(a, b, chosen.filter(({ one }) => one === null));
 }
+
+/** An index of a node in the second run → the same number's in the first, or null where a token has no partner. */
+export async function indexBefore(backend, base, other, node, index) {
+  const axes = other.nodes.find(({ name }) => name === node)?.axes;
+  if (!axes || sameTokens(base, other)) return index;
+  const partner = await partnersOf(backend, base, other);
+  const there = index.map((i, axis) => partner[axes[axis].replace(/ key$/, "")]?.get(i) ?? (isToken(axes[axis]) ? null : i));
+  return there.includes(null) ? null : there;
+}
+
+const isToken = (axis) => /^(source|target)\b/.test(axis);
 
 /** What is chosen along each axis: {one} for a single index, {one: null, first} for a stretch. */
 function choices(at, shape) {

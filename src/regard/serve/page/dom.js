@@ -171,6 +171,9 @@ export function format(value, digits = 3) {
   return text.replace("-", "−");
 }
 
+/** A change: the same with its sign, also when it is a plus. */
+export const signed = (value, digits = 3) => `${value > 0 ? "+" : ""}${format(value, digits)}`;
+
 const SUPERSCRIPT = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 
 function power(value, digits) {

@@ -6,9 +6,12 @@
  * derivation, and the trail leads back.
  */
 
-import { announce, button, el, format, formula, sentence } from "regard/dom.js";
+import { minus } from "regard/delta.js";
+import { announce, button, el, format, formula, sentence, signed } from "regard/dom.js";
+import { changes, MOST, terms } from "regard/parts/why-terms.js";
 
 let turn = 0;
+let whole = ""; // the number whose terms are all shown
 
 export async function drawer(root, ctx) {
   const { node, index } = ctx.state;
@@ -25,9 +28,13 @@ export async function drawer(root, ctx) {
   }
   if (root.dataset.shown !== key(node, index)) root.dataset.waiting = "";
   try {
-    const why = await ctx.data.why(node, index);
+    const [why, before] = await asked(ctx, node, index);
     if (mine !== turn) return;
-    root.replaceChildren(...derivation(ctx, why));
+    const expand = () => {
+      whole = whole === key(node, index) ? "" : key(node, index);
+      drawer(root, ctx).then(() => root.querySelector(".rest button")?.focus({ preventScroll: true }));
+    };
+    root.replaceChildren(...(before ? changed(ctx, before, why) : derivation(ctx, why, expand)));
     if (root.dataset.shown !== key(node, index)) {
       root.scrollTop = 0;
       announce(`${why.label ?? node}: ${format(why.value)}. ${why.symbols}`);
@@ -42,54 +49,72 @@ export async function drawer(root, ctx) {
 
 const key = (node, index) => `${node}[${index}]`;
 
-/** The address of an operand: deeper by one. */
-const deeper = (ctx, node, index) => ctx.link({
-  node,
-  index,
-  trail: [...ctx.state.trail, [ctx.state.node, ctx.state.index]],
-});
-
-function onward(ctx, operand, digits = 3) {
-  const shown = format(operand.value, digits);
-  if (!operand.node) return el("span", { class: "number" }, shown);
-  const name = `${operand.node}[${operand.index.join(", ")}]`;
-  return el(
-    "a",
-    {
-      class: "number",
-      href: deeper(ctx, operand.node, operand.index),
-      title: name,
-      "aria-label": `${operand.label || name}: ${shown}`,
-    },
-    shown,
-  );
+/** The derivation, and with Δ also that of the same number before; where that has none, only the first. */
+async function asked(ctx, node, index) {
+  if (ctx.mode !== "delta") return [await ctx.data.why(node, index, whole === key(node, index) ? MOST : undefined), null];
+  const there = await ctx.data.before(node, index).catch(() => null);
+  const [before, after] = await ctx.data.both((data) => data.why(node, index, MOST));
+  if (!there) return [{ ...after, note: `Only in the run after: this token has no counterpart before. ${after.note}` }, null];
+  return [after, String(there) === String(index) ? before : await ctx.data.of(ctx.base).why(node, there, MOST).catch(() => null)];
 }
 
-function derivation(ctx, why) {
+function named(why) {
   const words = why.label?.startsWith(`${why.node}, `)
     ? why.label.slice(why.node.length + 2)
     : `[${why.index.join(", ")}]`;
+  return el("p", { class: "why-name" }, el("code", {}, why.node), el("span", {}, words));
+}
+
+function derivation(ctx, why, expand) {
   return [
     top(ctx),
     trail(ctx),
-    el("p", { class: "why-name" }, el("code", {}, why.node), el("span", {}, words)),
+    named(why),
     el("p", { class: "why-value" }, format(why.value, 4)),
     el("p", { class: "why-symbols" }, formula(why.symbols)),
     why.numbers ? el("p", { class: "why-numbers" }, formula(why.numbers)) : null,
     why.note ? el("p", { class: "why-note" }, why.note) : null,
-    terms(ctx, why),
+    terms(ctx, why, expand),
     check(why),
-    el(
-      "p",
-      { class: "row copy" },
-      el("span", {}, "Copy as"),
-      copy("LaTeX", why.latex),
-      copy("Python", why.python),
-      copy("question", question(why)),
-    ),
+    copies(why),
     edit(ctx, why),
   ].filter(Boolean);
 }
+
+/** With Δ: what it was, what it is, and which of its terms made the difference. */
+function changed(ctx, before, why) {
+  const apart = minus(why.value, before.value);
+  const alike = why.note === before.note;
+  const run = (name, one) => [
+    one.numbers ? el("p", { class: "why-numbers" }, el("i", {}, `${name}: `), formula(one.numbers)) : null,
+    one.note && !alike ? el("p", { class: "why-note" }, el("i", {}, `${name}: `), one.note) : null,
+  ];
+  return [
+    top(ctx),
+    trail(ctx),
+    named(why),
+    el("p", { class: "why-value" }, signed(apart, 4)),
+    el("p", { class: "why-change" }, `${format(before.value, 4)} before → ${format(why.value, 4)} after`),
+    el("p", { class: "why-symbols" }, formula(why.symbols)),
+    ...run("before", before),
+    ...run("after", why),
+    alike && why.note ? el("p", { class: "why-note" }, why.note) : null,
+    changes(ctx, before, why),
+    check(before, "before"),
+    check(why, "after"),
+    copies(why),
+    edit(ctx, why),
+  ].filter(Boolean);
+}
+
+const copies = (why) => el(
+  "p",
+  { class: "row copy" },
+  el("span", {}, "Copy as"),
+  copy("LaTeX", why.latex),
+  copy("Python", why.python),
+  copy("question", question(why)),
+);
 
 function top(ctx) {
   const close = button(
@@ -121,46 +146,7 @@ function trail(ctx) {
   );
 }
 
-function terms(ctx, why) {
-  if (!why.terms.length) return null;
-  const most = Math.max(...why.terms.map(({ value }) => Math.abs(value)).filter(Number.isFinite), 1e-12);
-  const telling = why.terms.filter(({ value }) => value !== 0);
-  const rows = (telling.length ? telling : why.terms).map((term) => row(ctx, term, most));
-  const nothing = telling.length ? why.terms.length - telling.length + (why.rest?.sum === 0 ? why.rest.count : 0) : 0;
-  const rest = nothing ? el("p", { class: "rest" }, nothing === 1 ? "The other one is 0." : `The other ${nothing} are 0.`)
-    : why.rest?.count
-      ? el(
-        "p",
-        { class: "rest" },
-        why.rest.count === 1 ? "The other one is " : `The other ${why.rest.count} sum to `,
-        el("span", { class: "number" }, format(why.rest.sum)),
-        ".",
-      )
-    : null; // prettier-ignore
-  return el("div", { class: "terms" }, el("h3", {}, "Terms, largest first"), el("ul", {}, rows), rest);
-}
-
-function row(ctx, { label, value, factors }, most) {
-  const product = factors.reduce((total, factor) => total * factor.value, 1);
-  const between = Math.abs(product - value) <= 1e-4 * Math.abs(value) + 1e-9 ? " × " : ", ";
-  const shown = factors.map((factor, at) => [at ? el("span", { class: "times" }, between) : null, onward(ctx, factor)]);
-  const alone = factors.length === 1 && Math.abs(factors[0].value - value) <= 1e-6 * Math.max(1, Math.abs(value));
-  const width = Number.isFinite(value) ? (100 * Math.abs(value)) / most : 0;
-  return el(
-    "li",
-    {},
-    el("span", { class: "term-label" }, formula(label)),
-    el("span", { class: "term-factors" }, shown),
-    el("span", { class: "term-value" }, alone ? null : format(value)),
-    el("span", {
-      class: "term-bar",
-      data: { sign: value < 0 ? "minus" : "plus" },
-      style: { "--part": `${width.toFixed(1)}%` },
-    }),
-  );
-}
-
-function check(why) {
+function check(why, run = "") {
   const agree = why.agrees
     ? el("span", { class: "agrees" }, "✓ equal within float32 rounding")
     : el("span", { class: "differs" }, `✗ differs by ${format(why.difference, 3)}`);
@@ -168,6 +154,7 @@ function check(why) {
   return el(
     "div",
     { class: "check" },
+    run ? el("h3", {}, run) : null,
     el("dl", {}, line("captured", why.value), why.recomputed === null ? null : line("recomputed", why.recomputed)),
     why.recomputed === null ? null : agree,
   );

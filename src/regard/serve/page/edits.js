@@ -6,7 +6,7 @@
  */
 
 import { button, choice, el } from "regard/dom.js";
-import { labelsOf } from "regard/tokens.js";
+import { focusOf, labelsOf } from "regard/tokens.js";
 
 const PARTS = {
   attention: "attention",
@@ -36,8 +36,9 @@ function inWords(place, what) {
 
 /** The edits offered where the person is: [label, place, what]. */
 function offers(ctx) {
-  const { site, model, trace } = ctx;
+  const { site, model } = ctx;
   if (!site) return [];
+  if (model.recurrent) return model.stacks.map(({ name }) => tokenOff(ctx, name)); // its steps cannot be changed, what it reads can
   const stack = model.stacks.find(({ name }) => name === site.stack) ?? model.stacks[0];
   const block = site.site.slice(0, site.site.lastIndexOf("."));
   const here = site.kind === "cross" ? "cross" : "1";
@@ -54,13 +55,15 @@ function offers(ctx) {
     ],
     [`norm ${stack.wiring === "pre" ? "before" : "after"} the MLP off`, `${block}.norm_2`, "off"],
     ["positions off", "positions", "off"],
-    [
-      `token “${labelsOf(trace, site.stack)[ctx.state.token] ?? ctx.state.token}” off`,
-      `${trace.target_tokens ? `${site.stack}.` : ""}token.${ctx.state.token}`,
-      "zero",
-    ],
+    tokenOff(ctx, site.stack),
   ];
   return list.filter(Boolean);
+}
+
+function tokenOff(ctx, stack) {
+  const labels = labelsOf(ctx.trace, stack);
+  const token = Math.min(Math.max(0, ctx.state[focusOf(ctx, stack)]), labels.length - 1);
+  return [`token “${labels[token]}” off`, `${ctx.trace.target_tokens ? `${stack}.` : ""}token.${token}`, "zero"];
 }
 
 const everywhere = (place) => place.replace(/^(encoder|decoder)\.\d+\./, "$1.*.");
@@ -141,7 +144,7 @@ function menu(ctx) {
       on: { click: (event) => event.target === dialog && dialog.close() },
     },
     el("h2", { id: "edit-title" }, `Edit ${ctx.site ? ctx.site.site : "the run"}`),
-    ctx.backend.live ? el("label", { class: "check" }, all, " in every layer of this stack") : null,
+    ctx.backend.live && !ctx.model.recurrent ? el("label", { class: "check" }, all, " in every layer of this stack") : null,
     el("div", { class: "offers" }, rows),
     ctx.backend.live
       ? [anywhere(ctx, () => dialog.close()), another(ctx, () => dialog.close())]

@@ -32,7 +32,7 @@ function build(models, state, backend) {
       edits: {},
       site: "",
       head: 0,
-      token: 0,
+      token: -1,
       key: 0,
       node: "",
       index: [],
@@ -73,7 +73,7 @@ function build(models, state, backend) {
   const save = el("a", { class: "quiet", title: "One file with this run, to open anywhere", download: "" }, "Save");
 
   function run(change) {
-    state.set({ fresh: 0, ...change, node: "", index: [], trail: [], token: 0, key: 0 });
+    state.set({ fresh: 0, ...change, node: "", index: [], trail: [], token: -1, key: 0 });
   }
   const submit = (event) => {
     event.preventDefault();

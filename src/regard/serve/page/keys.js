@@ -69,7 +69,7 @@ const DO = {
   "{": (ctx, state) => otherLayer(ctx, state, -1), "}": (ctx, state) => otherLayer(ctx, state, 1),
 }; // prettier-ignore
 
-/** Listen. stages: their names, in order. `context()` is the present context, or null before the first run. */
+/** Listen. `stages()`: their names, in order. `context()` is the present context, or null before the first run. */
 export function keys(state, stages, context) {
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
@@ -79,7 +79,7 @@ export function keys(state, stages, context) {
       return;
     }
     const number = Number(event.key);
-    if (number >= 1 && number <= stages.length) state.set({ stage: stages[number - 1] });
+    if (number >= 1 && number <= stages().length) state.set({ stage: stages()[number - 1] });
     else if (event.key in MODES && context()?.other) state.set({ mode: MODES[event.key] });
     else if (event.key in DO) DO[event.key](context(), state);
     else return;

@@ -17,12 +17,14 @@ import { createState } from "regard/state.js";
 import { followTheme } from "regard/theme.js";
 import { timeline } from "regard/timeline.js";
 
+/** id, title; `of`: the kind of network that has it, when not all do. */
 const PANELS = [
   ["tokens", "Tokens"],
   ["attention", "Attention"],
-  ["heads", "Heads"],
-  ["mlp", "MLP"],
-  ["residual", "Residual"],
+  ["heads", "Heads", "transformer"],
+  ["mlp", "MLP", "transformer"],
+  ["residual", "Residual", "transformer"],
+  ["steps", "Steps", "recurrent"],
   ["output", "Output"],
   ["training", "Training"],
   ["lessons", "Lessons"],
@@ -40,7 +42,8 @@ const places = {
 const embedded = document.getElementById("regard-data"); // a file handed to a student carries its numbers
 const backend = embedded ? (await import("regard/offline.js")).offline(embedded) : server();
 
-const panels = PANELS.filter(([id]) => backend.live || (id !== "training" && id !== "lessons")); // a file holds one run
+const kept = PANELS.filter(([id]) => backend.live || (id !== "training" && id !== "lessons")); // a file holds one run
+const panels = () => kept.filter(([, , of]) => !of || of === (held.model?.recurrent ? "recurrent" : "transformer"));
 const state = createState((next) => update(next));
 const held = { models: [], model: null, base: null, other: null, asked: {} };
 let turn = 0;
@@ -164,14 +167,14 @@ function complete(now) {
 function draw(now) {
   const ctx = contextOf(now);
   const focused = document.activeElement?.dataset?.keep;
-  document.title = `${now.model} · ${panels.find(([id]) => id === now.stage)?.[1] ?? "regard"} · regard`;
+  document.title = `${now.model} · ${panels().find(([id]) => id === now.stage)?.[1] ?? "regard"} · regard`;
   header(places.header, { models: held.models, model: held.model, state, backend, trace: held.base });
   map(places.map, ctx);
   drawer(places.drawer, ctx);
   document.body.dataset.drawer = now.node ? "open" : "closed";
   edits(places.footer, ctx);
   timeline(places.footer, ctx);
-  stage(places.stage, ctx, panels).then(() => {
+  stage(places.stage, ctx, panels()).then(() => {
     places.stage.removeAttribute("aria-busy");
     refocus(focused);
   });
@@ -210,7 +213,7 @@ document.addEventListener("click", (event) => {
 });
 
 followTheme();
-keys(state, panels.map(([id]) => id), () => (held.base ? contextOf(state.now) : null));
+keys(state, () => panels().map(([id]) => id), () => (held.base ? contextOf(state.now) : null));
 try {
   held.models = await backend.models();
   await update(state.now);

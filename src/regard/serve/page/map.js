@@ -38,7 +38,8 @@ const count = (n) => (
 
 /** What is particular about a stack, as small words. */
 function badges(stack) {
-  const list = [
+  const recurs = [stack.directions > 1 ? "forwards and backwards" : "one word after the other", `state of ${stack.hidden}`];
+  const list = stack.hidden ? recurs : [
     `${stack.wiring}-norm`,
     stack.norm === "rms" ? "RMSNorm" : "LayerNorm",
     {
@@ -54,7 +55,25 @@ function badges(stack) {
   return el("ul", { class: "badges" }, list.filter(Boolean).map((word) => el("li", {}, word)));
 }
 
+/** A recurrent stack: a state that goes from token to token, and in the decoder a look at the source before each word. */
+function recurrent(ctx, stack) {
+  const { stage, view } = ctx.state;
+  const here = (name) => stage === "steps" && (view === "encoder" ? "encoder" : "decoder") === name;
+  const gru = part(ctx, stack.directions > 1 ? "GRU → and ←" : "GRU", { stage: "steps", view: stack.name }, here(stack.name));
+  const looks = stack.cross ? part(ctx, "additive attention", { stage: "attention" }, stage === "attention", "crossing") : null;
+  return el(
+    "section",
+    { class: "column", "aria-label": stack.name, data: { stack: stack.name } },
+    el("h3", {}, stack.name),
+    part(ctx, "embedding", { stage: "tokens" }, stage === "tokens"),
+    el("div", { class: "blocks" }, el("div", { class: "block" }, looks, gru)),
+    stack.cross ? part(ctx, output(ctx), { stage: "output" }, stage === "output") : el("span", { class: "part end" }, "states"),
+    badges(stack),
+  );
+}
+
 function column(ctx, stack) {
+  if (stack.hidden) return recurrent(ctx, stack);
   const here = ctx.site?.stack === stack.name ? ctx.site.layer : 0;
   const unfolded = open.has(stack.name);
   const layers = unfolded ? [...Array(stack.layers).keys()] : [here];

@@ -39,6 +39,7 @@ const STEPS = {
   End: [0, Infinity],
 };
 const ZOOM = 1.4;
+const LEGIBLE = 300; // pixels that the readout and the legend need
 
 export const matrix = (root, options) => new Matrix(root, options);
 
@@ -90,7 +91,7 @@ class Matrix {
       tabindex: "0",
       role: "application",
       "aria-roledescription": "matrix",
-      "aria-label": `${say}, ${this.R} by ${this.C}. Arrow keys move, Enter asks why.`,
+      "aria-label": `${say}, ${this.R} by ${this.C}. Arrow keys move${node ? ", Enter asks why" : ""}.`,
       data: { keep: `matrix:${node?.split(".").at(-1) ?? say}` }, // the same in every layer
     };
     this.view = el("div", attributes, this.canvas, this.spacer);
@@ -110,7 +111,7 @@ class Matrix {
       { class: "matrix" },
       el("figcaption", {}, heading, under, this.zooms),
       this.view,
-      el("div", { class: "matrix-foot" }, this.readout, el("span", { class: "matrix-legend" }, key)),
+      (this.foot = el("div", { class: "matrix-foot" }, this.readout, el("span", { class: "matrix-legend" }, key))),
     );
   }
 
@@ -122,6 +123,7 @@ class Matrix {
     spacer.style.width = `${room.whole.width}px`;
     spacer.style.height = `${room.whole.height}px`;
     view.style.height = `${room.height}px`;
+    this.foot.style.maxWidth = `${Math.max(room.whole.width, LEGIBLE)}px`; // the legend stands below its picture
     this.room = { ...room, width: view.clientWidth, height: view.clientHeight }; // without scroll bars
     canvas.style.width = `${this.room.width}px`;
     canvas.style.height = `${this.room.height}px`;

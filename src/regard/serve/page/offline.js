@@ -25,7 +25,7 @@ export function offline(element) {
   notice(file);
 
   function honours(place, what) {
-    if (file.edited.length) return false; // what follows from two edits takes the model
+    if (file.edited.length || file.model.recurrent) return false; // two edits, and a step after another, take the model
     if (file.keeps.weights) return changeOf(graph, place, what).length > 0;
     const off = headOff({ [place]: what });
     return Boolean(off && file.without?.ids?.[off.site]) && changeOf(graph, place, what).length > 0;
@@ -54,7 +54,7 @@ export function offline(element) {
     },
     fork: async (id, edits) => fork(edits),
     slice: async (id, node, at) => slice(await find(id).numbers(node), at),
-    why: (id, node, index) => why(file, graph, find(id), answers, node, index),
+    why: (id, node, index, most) => why(file, graph, find(id), answers, node, index, most),
     lens: (id, name, parameters) => lens(file, find(id), name, parameters),
     output: (id, parameters) => output(file, find(id), answers, parameters),
     compare: async () => {
@@ -103,13 +103,13 @@ function span(entry, n) {
 }
 
 /** What kind of file this is, said once, in the footer. */
-function notice({ keeps, trace, edited, answers }) {
+function notice({ keeps, trace, edited, answers, model }) {
   document.body.dataset.saved = [
     `Saved with regard: ${extent(keeps)}.`,
     answers ? `Each position keeps the ${answers.ids.shape.at(-1)} likeliest of ${answers.vocabulary} tokens by name.` : "",
     edited.length
       ? `It was run with edits: ${Object.keys(trace.edits).join(", ")}.`
-      : "Heads can be switched off here; another text takes regard itself.",
+      : `${model.recurrent ? "" : "Heads can be switched off here; "}another text takes regard itself.`.replace(/^a/, "A"),
   ].filter(Boolean).join(" ");
 }
 

@@ -8,10 +8,11 @@
 
 import { format } from "regard/dom.js";
 import { LONGEST, SLANT } from "regard/layout.js";
-import { font, palette, textOn } from "regard/scale.js";
+import { font, palette, rgb, textOn } from "regard/scale.js";
 
 const DIGITS = 26; // pixels of width from which a cell holds digits
 const LINE = 10; // pixels a label needs to itself
+const LINED = 6; // pixels of width from which an empty cell is crossed out
 
 /** Which rows or columns are on the screen. */
 const span = (offset, room, size, count) => [
@@ -55,15 +56,16 @@ const tile = document.createElement("canvas").getContext("2d"); // one pixel per
 function cells({ pen, values, shape: [, C], colour, rowSpan, colSpan, cell, atX, atY }) {
   const [wide, high] = [colSpan[1] - colSpan[0], rowSpan[1] - rowSpan[0]];
   const image = new ImageData(wide, high);
-  const empty = [];
+  const [empty, dot] = [[], [...rgb(palette().faint), 90]];
   for (let r = 0; r < high; r++) {
     for (let c = 0; c < wide; c++) {
       const value = values[(rowSpan[0] + r) * C + colSpan[0] + c];
+      const at = 4 * (r * wide + c);
       if (!Number.isFinite(value)) {
-        empty.push([rowSpan[0] + r, colSpan[0] + c]);
+        if (cell.w >= LINED) empty.push([rowSpan[0] + r, colSpan[0] + c]);
+        else if ((rowSpan[0] + r + colSpan[0] + c) % 3 === 0) image.data.set(dot, at);
         continue;
       }
-      const at = 4 * (r * wide + c);
       [image.data[at], image.data[at + 1], image.data[at + 2]] = colour(value);
       image.data[at + 3] = 255;
     }
@@ -76,7 +78,7 @@ function cells({ pen, values, shape: [, C], colour, rowSpan, colSpan, cell, atX,
   if (cell.w >= 12 && cell.h >= 10) grid(pen, rowSpan, colSpan, atX, atY);
 }
 
-/** Entries without a number (masked: −∞) are hatched: they are absent, not small. */
+/** Entries without a number (masked: −∞) are hatched, or dotted where they are tiny: they are absent, not small. */
 function hatch(pen, empty, cell, atX, atY) {
   pen.strokeStyle = palette().faint;
   pen.globalAlpha = 0.55;
@@ -84,8 +86,8 @@ function hatch(pen, empty, cell, atX, atY) {
   pen.beginPath();
   for (const [r, c] of empty) {
     const [x, y] = [atX(c), atY(r)];
-    if (cell.w < 6) pen.rect(x + cell.w / 2, y + cell.h / 2, 0.5, 0.5);
-    else pen.moveTo(x, y + cell.h), pen.lineTo(x + cell.w, y);
+    pen.moveTo(x, y + cell.h);
+    pen.lineTo(x + cell.w, y);
   }
   pen.stroke();
   pen.globalAlpha = 1;

@@ -39,7 +39,8 @@ export function themed() {
   document.dispatchEvent(new Event("themed"));
 }
 
-function rgb(hex) {
+/** "#rrggbb" → [r, g, b]. */
+export function rgb(hex) {
   const n = parseInt(hex.slice(1), 16);
   return [(n >> 16) & 255, (n >> 8) & 255, n & 255];
 }

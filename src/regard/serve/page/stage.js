@@ -24,7 +24,7 @@ function changed(ctx) {
 
 /** Draw the stage; resolves when the panel is on the screen. */
 export async function stage(root, ctx, panels) {
-  const here = panels.some(([id]) => id === ctx.state.stage) ? ctx.state.stage : panels[0][0];
+  const here = panels.some(([id]) => id === ctx.state.stage) ? ctx.state.stage : "attention"; // every kind has it
   if (!changed(ctx) && root.querySelector(".panel")) return;
   const mine = ++coming;
   const strip = el("div", { class: "strip" });

@@ -19,7 +19,7 @@ export const DEFAULTS = Object.freeze({
   stage: "attention", // which panel
   site: "", // "decoder.0.attention"
   head: 0,
-  token: 0, // the focused query row
+  token: -1, // the focused query row; −1: none was chosen yet
   key: 0, // the focused key column
   node: "", // what the drawer explains, with `index`
   index: Object.freeze([]),
@@ -70,13 +70,20 @@ export function parse(hash) {
   return Object.freeze(state);
 }
 
+const spelt = new Map(); // key → [value, text]: a page has hundreds of links that differ in one key, and texts are long
+
+/** One key as it stands in the address; "" when it is as by default. */
+function spell(key, value) {
+  const known = spelt.get(key);
+  if (known && known[0] === value) return known[1];
+  const text = encode(value) === encode(DEFAULTS[key]) ? "" : String(new URLSearchParams([[key, encode(value)]]));
+  spelt.set(key, [value, text]);
+  return text;
+}
+
 /** A state → "#…", leaving out what is as by default. */
 export function write(state) {
-  const words = new URLSearchParams();
-  for (const key of Object.keys(DEFAULTS)) {
-    if (encode(state[key]) !== encode(DEFAULTS[key])) words.set(key, encode(state[key]));
-  }
-  return `#${words}`;
+  return `#${Object.keys(DEFAULTS).map((key) => spell(key, state[key])).filter(Boolean).join("&")}`;
 }
 
 /** Whether two states agree in all of `keys`. */

@@ -47,7 +47,7 @@ function buttons(ctx, strip, started) {
     () => ctx.go({ fresh: Math.max(fresh, ctx.trace.steps.length) + 1 }),
     { title: "One more token", data: { keep: "step" } },
   );
-  const clear = fresh ? button("Clear", () => ctx.go({ fresh: 0, token: 0 }), { class: "quiet" }) : null;
+  const clear = fresh ? button("Clear", () => ctx.go({ fresh: 0, token: -1 }), { class: "quiet" }) : null;
   return el("span", { class: "row" }, play, step, clear);
 }
 

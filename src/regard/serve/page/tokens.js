@@ -29,15 +29,34 @@ export function sidesOf(trace, site) {
   return { queries: labelsOf(trace, site.stack), keys: labelsOf(trace, source), from: [site.stack, source] };
 }
 
+/** Which part of the state holds the token of a stack that is in focus: the queries' is `token`, the other's is `key`. */
+export function focusOf({ site, state, trace }, stack) {
+  const asks = state.stage === "output" && trace.target_tokens ? "decoder" : (site?.stack ?? stack);
+  return stack === asks ? "token" : "key";
+}
+
+/** The stages of one stack's blocks: there a word of the other stack leads over to it. */
+const OF_BLOCKS = new Set(["mlp", "residual"]);
+
+/** What choosing token i of a stack changes. Where the other stack is not in the picture, it is gone to. */
+export function choosing(ctx, stack, i) {
+  const [focus, { stage }] = [focusOf(ctx, stack), ctx.state];
+  if (stage === "steps") return { [focus]: i, view: stack };
+  const both = stage === "tokens" || stage === "output" || (ctx.site?.kind === "cross" && !OF_BLOCKS.has(stage));
+  if (focus === "token" || both) return { [focus]: i };
+  const there = ctx.trace.sites.filter((one) => one.stack === stack && one.kind !== "cross");
+  return { site: (there[ctx.site.layer] ?? there[0]).site, token: i };
+}
+
 /**
- * The sentence: one strip per stack, each token a link that focuses its row.
+ * The sentence: one strip per stack, each token a link that focuses it.
  * `sentences(root, ctx)` → {light(stack, i, stack2, j)}; light() without arguments puts it out.
  */
 export function sentences(root, ctx) {
   const stacks = ctx.trace.target_tokens ? ["encoder", "decoder"] : [ctx.model.stacks[0].name];
   const words = new Map();
   for (const stack of stacks) {
-    const links = piecesOf(ctx.trace, stack).map((piece, i) => token(ctx, piece, i, stack === ctx.site?.stack));
+    const links = piecesOf(ctx.trace, stack).map((piece, i) => token(ctx, stack, piece, i));
     words.set(stack, links);
     const name = stacks.length > 1
       ? el("span", { class: "sentence-name" }, stack === "encoder" ? "source" : "target")
@@ -65,16 +84,17 @@ function reveal(link) {
   if (!seen) box.scrollTop = top - box.clientHeight / 2;
 }
 
-function token(ctx, piece, i, focusable) {
-  const here = focusable && i === ctx.state.token;
+function token(ctx, stack, piece, i) {
+  const change = choosing(ctx, stack, i);
+  const here = !("site" in change) && i === ctx.state[focusOf(ctx, stack)];
   return el(
     "a",
     {
       class: "token",
-      href: ctx.link({ token: i }),
+      href: ctx.link(change),
       "aria-current": here ? "true" : null,
       title: `position ${i}`,
-      data: { keep: `token:${i}` },
+      data: { keep: `token:${stack}:${i}` },
     },
     show(piece),
   );

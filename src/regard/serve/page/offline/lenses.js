@@ -7,12 +7,15 @@
 import { Refused } from "regard/data.js";
 import { inner } from "regard/offline/compute.js";
 import { unpack } from "regard/offline/parcel.js";
+import { gates } from "regard/offline/recurrent.js";
 
 export async function lens(file, run, name, asked = {}) {
+  if (name === "gradient") throw new Refused(NO_GRADIENTS, 404);
   if (!(name in LENSES)) throw new Refused(`There is no lens ${name} in this file.`, 404);
   return LENSES[name](file, run, asked);
 }
 
+const NO_GRADIENTS = "Which tokens an answer rests on takes the model’s gradients: “regard view” has them.";
 const NO_EFFECTS = "This file does not keep what each head does to the answer.";
 const NOT_SPOKEN_FOR =
   "This file keeps who spoke for the likeliest answers, of a large model at the last token; this one is not among them.";
@@ -52,13 +55,16 @@ const LENSES = {
     return { rows: nodes.map((node, n) => ({ node, top: top(n) })) };
   },
 
-  async rollout(file, run, { stack }) {
-    plainOnly(run, "The rollout");
-    const kept = file.lenses.rollout ?? {};
-    const found = kept[stack ?? Object.keys(kept)[0]];
-    if (!found) throw new Refused("Rollout follows self-attention through layers, and this model has none.", 404);
-    const { shape, values } = await unpack(found);
-    return { shape, values: [...values] };
+  async rollout(file, run, { stack, layer }) {
+    const all = file.trace.sites.filter(({ kind }) => kind !== "cross");
+    if (!all.length) throw new Refused("Rollout follows self-attention through layers, and this model has none.", 404);
+    const here = stack ?? all[0].stack;
+    const path = all.filter((site) => site.stack === here);
+    const kept = file.lenses.rollout?.[here];
+    if (kept && !run.base && (layer ?? path.length - 1) === path.length - 1) return unpack(kept);
+    const weights = await Promise.all(path.slice(0, (layer ?? path.length) + 1).map(({ site }) => run.numbers(`${site}.weights`)));
+    const N = weights[0].shape[1];
+    return { shape: [N, N], values: weights.reduce(mixed, null) };
   },
 
   async contribution(file, run, { site, head = 0 }) {
@@ -74,6 +80,17 @@ const LENSES = {
     return { norms, weights, disagreement: apart.reduce((a, b) => a + b, 0) / N };
   },
 
+  gates: (file, run, { node }) => gates(run, node),
+
+  async disagreement(file, run) {
+    const heads = file.trace.sites.filter(({ site }) => run.has(`${site}.M`));
+    const one = async ({ site, heads: count }) => {
+      const each = await Promise.all(upTo(count).map((head) => LENSES.contribution(file, run, { site, head })));
+      return [site, each.map(({ disagreement }) => disagreement)];
+    };
+    return { sites: Object.fromEntries(await Promise.all(heads.map(one))) };
+  },
+
   async attribution(file, run, { token = -1, id }) {
     plainOnly(run, "Who spoke for an answer");
     const { parts, rows = {}, refused } = file.lenses.attribution ?? {};
@@ -86,20 +103,36 @@ const LENSES = {
     return { id, parts: parts.map(([label, node], k) => ({ label, node, value: values[k] })), bias, total };
   },
 
-  async ablation(file, run, { token = -1 }) {
+  async ablation(file, run, { token = -1, site: only }) {
     plainOnly(run, "The effect of every head");
     const { effect = {}, rows = [] } = file.without ?? {};
     const length = (file.trace.target_tokens ?? file.trace.tokens).length;
     const row = file.trace.head === "classify" ? 0 : (token + length) % length;
     const at = rows.indexOf(row);
     if (at < 0) throw new Refused(rows.length ? `This file keeps each head's effect after token ${rows[0]}.` : NO_EFFECTS, 404);
-    const unpacked = Object.entries(effect).map(async ([site, x]) => {
+    const asked = Object.entries(effect).filter(([site]) => !only || site === only);
+    const unpacked = asked.map(async ([site, x]) => {
       const { shape, values } = await unpack(x);
       return [site, Array.from({ length: shape[0] }, (_, h) => values[h * shape[1] + at])];
     });
     return { sites: Object.fromEntries(await Promise.all(unpacked)) };
   },
 };
+
+/** ½ (Ā + I) R, with the mean Ā of a block's heads; R begins as I. */
+function mixed(R, { shape: [h, N], values: A }) {
+  const out = new Float64Array(N * N);
+  for (let i = 0; i < N; i++) {
+    for (let k = 0; k < N; k++) {
+      let looks = 0;
+      for (let head = 0; head < h; head++) looks += A[(head * N + i) * N + k];
+      const share = (looks / h + (i === k ? 1 : 0)) / 2;
+      if (!R) out[i * N + k] = share;
+      else if (share) for (let j = 0; j < N; j++) out[i * N + j] += share * R[k * N + j];
+    }
+  }
+  return out;
+}
 
 /** ‖V[j] W_o[h]‖ for every key j. */
 async function reachOf(file, run, site, head, heads) {

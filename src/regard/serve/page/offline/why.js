@@ -7,6 +7,7 @@
 
 import { Refused } from "regard/data.js";
 import { divisor } from "regard/offline/output.js";
+import { STEPWISE } from "regard/offline/recurrent.js";
 import { get, ordered, RULES, softmaxed } from "regard/offline/rules.js";
 import { at, number, place, quoted, subscript } from "regard/offline/words.js";
 
@@ -21,9 +22,9 @@ const SYMBOLS = {
   additive: "v^T tanh(W_s s + W_h h + b)",
 };
 
-export async function why(file, graph, run, answers, name, index) {
+export async function why(file, graph, run, answers, name, index, most = SHOWN) {
   const tokens = (node, axis) => tokensOf(file, graph, node, axis);
-  const asked = { index, run: file.trace, left: subscript(name, index), tokens };
+  const asked = { index, most, run: file.trace, left: subscript(name, index), tokens };
   if (name in file.weights) return learned(await run.numbers(name), asked);
   const node = graph.get(name);
   if (!node) throw new Refused(`There is no node ${name} in this run, and no weight of that name in this file.`, 404);
@@ -31,15 +32,18 @@ export async function why(file, graph, run, answers, name, index) {
   if (partial) return ofLikeliest(file, run, answers, node, asked);
   const value = get(await run.numbers(name), index);
   const words = inWords(file, node, index);
-  if (!file.keeps.weights && !node.inputs.every(run.has)) return unexplained(file, node, index, value, words);
-  const reason = RULES[node.op](asked, node, await Promise.all(node.inputs.map(run.numbers)));
-  return told(file, run, node, index, value, words, reason);
+  const apart = file.keeps.weights || (node.op in RULES && node.inputs.every(run.has));
+  if (!apart) return unexplained(file, node, index, value, words);
+  const reason = node.op in STEPWISE
+    ? await STEPWISE[node.op](asked, node, run)
+    : RULES[node.op](asked, node, await Promise.all(node.inputs.map(run.numbers)));
+  return told(file, run, node, asked, value, words, reason);
 }
 
-function told(file, run, node, index, value, label, reason) {
+function told(file, run, node, { index, most }, value, label, reason) {
   const order = ordered(reason.values);
-  const terms = order.slice(0, SHOWN).map((k) => term(reason.values[k], reason.make(k)));
-  const rest = order.slice(SHOWN);
+  const terms = order.slice(0, most).map((k) => term(reason.values[k], reason.make(k)));
+  const rest = order.slice(most);
   const difference = value === reason.recomputed ? 0 : Math.abs(value - reason.recomputed);
   const tolerance = EPSILON * reason.rounding;
   const edited = (run.changes.has(node.name) || file.edited.includes(node.name)) && !(difference <= tolerance);
@@ -136,7 +140,7 @@ async function ofLikeliest(file, run, answers, node, asked) {
   const fraction = { s: known[rank].logit, most, below, count: vocabulary, value: values[rank] };
   const reason = softmaxed(asked, "logits", [row], fraction, { values, make });
   reason.note = `The sum below the line is over all ${vocabulary} tokens; the file keeps ${known.length} of them by name.`;
-  const why = told(file, run, node, asked.index, values[rank], label, reason);
+  const why = told(file, run, node, asked, values[rank], label, reason);
   const shown = why.terms.reduce((sum, { value }) => sum + value, 0);
   return { ...why, rest: { count: vocabulary - why.terms.length, sum: 1 - shown } };
 }

@@ -8,7 +8,9 @@
 
 import { choice, el, formula, picker, sentence } from "regard/dom.js";
 import { matrix, synchronise } from "regard/matrix.js";
+import { alignment } from "regard/parts/alignment.js";
 import { rowInFocus } from "regard/parts/attention-row.js";
+import { tokenOf } from "regard/parts/run.js";
 import { sidesOf } from "regard/tokens.js";
 
 const KINDS = { causal: "causal self-attention", self: "self-attention", cross: "cross attention" };
@@ -62,6 +64,7 @@ async function render(root, ctx) {
     "empty",
     "This model has no attention to look at; choose another one above.",
   ));
+  if (ctx.model.recurrent) return alignment(root, ctx);
   const { site, head } = ctx;
   const sides = sidesOf(ctx.trace, site);
   const name = (what) => `${site.site}.${what}`;
@@ -73,7 +76,7 @@ async function render(root, ctx) {
   const [slices] = await Promise.all([Promise.all(asked), focus.load()]);
   const d_k = ctx.nodes.get(name("Q"))?.shape.at(-1);
   const [N, T] = slices.find(Boolean).shape;
-  let cursor = [Math.min(ctx.state.token, N - 1), Math.min(ctx.state.key, T - 1)];
+  let cursor = [tokenOf(ctx, site.stack), Math.min(ctx.state.key, T - 1)];
 
   const title = `${site.stack} · block ${site.layer} · ${KINDS[site.kind] ?? site.kind} · head ${head}`;
   root.append(el(

@@ -9,7 +9,8 @@
 import { el, formula, picker, sentence } from "regard/dom.js";
 import { attribution } from "regard/parts/attribution.js";
 import { classes, tags } from "regard/parts/classes.js";
-import { pieces } from "regard/parts/pieces.js";
+import { changedPieces, pieces } from "regard/parts/pieces.js";
+import { answerOf } from "regard/parts/run.js";
 import { sampling, settingsOf } from "regard/parts/sampling.js";
 import { labelsOf } from "regard/tokens.js";
 
@@ -18,22 +19,21 @@ async function render(root, ctx) {
     "empty",
     "This model has no head: it ends in states, one vector per token. The residual stream shows them.",
   ));
-  const position = positionOf(ctx);
+  const position = answerOf(ctx);
   const settings = ctx.trace.head === "lm" ? settingsOf(ctx.state) : {};
   const ask = { position, ...settings };
   const answer = await ctx.data.output(ask);
-  const before = ctx.other ? await ctx.data.of(ctx.base).output(ask).catch(() => null) : null;
-  const shown = { answer, before: ctx.mode === "a" ? null : before, position };
-  await KINDS[answer.kind](root, ctx, shown);
+  const there = ctx.other && ctx.mode !== "a" ? await positionBefore(ctx, position) : null;
+  const before = there === null ? null : await ctx.data.of(ctx.base).output({ ...ask, position: there }).catch(() => null);
+  await KINDS[answer.kind](root, ctx, { answer, before, position, there });
 }
 
-/** Which token's output: the focused one; at the start, the last of a text to be continued, the masked one of a text with a gap. */
-function positionOf({ trace, state }) {
-  const tokens = trace.target_tokens ?? trace.tokens;
-  if (state.token > 0 || state.view === "first") return Math.min(state.token, tokens.length - 1);
-  if (trace.head === "lm") return tokens.length - 1;
-  const gap = tokens.findIndex((piece) => /^[<[]mask[>\]]$/i.test(piece));
-  return gap >= 0 ? gap : Math.min(1, tokens.length - 1);
+/** The same place in the run before: the token's counterpart; where a text is continued, the ends stand for each other. */
+async function positionBefore(ctx, position) {
+  const [now, past] = [ctx.other, ctx.base].map((run) => (run.target_tokens ?? run.tokens).length - 1);
+  if (ctx.trace.head === "classify" || (ctx.trace.head === "lm" && position === now)) return Math.min(position, past);
+  const partners = await ctx.data.partners().catch(() => null);
+  return (ctx.trace.target_tokens ? partners?.target : partners?.source)?.get(position) ?? null;
 }
 
 /** After which token, or in whose place? The sentence above is lit there. */
@@ -48,22 +48,25 @@ function places(ctx, position, words) {
       words,
       options,
       position,
-      (i) => ctx.go({ token: Number(i), view: i === "0" ? "first" : "" }),
+      (i) => ctx.go({ token: Number(i) }),
       { data: { keep: "output:place" } },
     ),
   );
 }
 
-function next(root, ctx, shown) {
+/** The likeliest; with Δ, those whose probability changed most. */
+const likeliest = (ctx, shown) => (ctx.mode === "delta" && shown.before ? changedPieces(ctx, shown) : pieces(ctx, shown));
+
+async function next(root, ctx, shown) {
   root.append(
     places(ctx, shown.position, ctx.trace.target_tokens ? "the next word of the target, after" : "the next token, after"),
     sampling(ctx, shown),
-    pieces(ctx, shown),
+    await likeliest(ctx, shown),
   );
   spoke(root, ctx, shown, shown.answer.drawn ?? shown.answer.rows[0]);
 }
 
-function mask(root, ctx, shown) {
+async function mask(root, ctx, shown) {
   root.append(
     places(ctx, shown.position, "in the place of"),
     el(
@@ -72,14 +75,14 @@ function mask(root, ctx, shown) {
       formula(`p(token) = e^{logit} / Σ e^{logit}`),
       `, the sum over all ${shown.answer.vocabulary} tokens of the vocabulary.`,
     ),
-    pieces(ctx, shown),
+    await likeliest(ctx, shown),
   );
   spoke(root, ctx, shown, shown.answer.rows[0]);
 }
 
 function ofClass(root, ctx, shown) {
   root.append(...classes(ctx, shown));
-  spoke(root, ctx, { ...shown, position: 0 }, shown.answer.rows[0]);
+  spoke(root, ctx, { ...shown, position: 0, there: 0 }, shown.answer.rows[0]);
 }
 
 async function ofTags(root, ctx, shown) {
@@ -88,9 +91,9 @@ async function ofTags(root, ctx, shown) {
 }
 
 /** Not waited for: the answer stands while its reasons are worked out. */
-function spoke(root, ctx, { position, answer }, row) {
+function spoke(root, ctx, { position, there, answer }, row) {
   const section = root.appendChild(el("section", { class: "spoke" }, sentence("busy", "Splitting the answer into its parts…")));
-  attribution(section, ctx, position, answer.rows, row);
+  attribution(section, ctx, { position, there, rows: answer.rows }, row);
 }
 
 const KINDS = { next, mask, class: ofClass, tags: ofTags };

@@ -81,8 +81,13 @@ async function logitLens(ctx, token, stack) {
     return { tops: new Map(), refused: "The logit lens reads the decoder's stream; the encoder's is never turned into words." };
   }
   try {
-    const { rows } = await ctx.data.lens("logit_lens", { token });
-    return { tops: new Map(rows.map(({ node, top }) => [node, top])) };
+    const tops = ({ rows }) => new Map(rows.map(({ node, top }) => [node, top]));
+    const ask = (data, at) => data.lens("logit_lens", { token: at }).then(tops);
+    if (ctx.mode !== "delta") return { tops: await ask(ctx.data, token) };
+    const partners = await ctx.data.partners();
+    const there = (ctx.trace.target_tokens ? partners.target : partners.source).get(token);
+    const past = there === undefined ? null : await ask(ctx.data.of(ctx.base), there).catch(() => null);
+    return { tops: await ask(ctx.data.of(ctx.other), token), past };
   } catch (error) {
     return { tops: new Map(), refused: error.message };
   }
@@ -90,7 +95,7 @@ async function logitLens(ctx, token, stack) {
 
 const SIGNS = { add: "+", sum: "=", norm: "∘", start: "", part: "+", folded: "⋮" };
 
-function table(ctx, lines, rows, { tops }, token, label, chosen) {
+function table(ctx, lines, rows, { tops, past }, token, label, chosen) {
   const longest = Math.max(...rows.map(({ size }) => size));
   const heads = ["", "vector, each on its own scale", "length ‖x‖", tops.size ? "logit lens" : "", ""];
   const row = (line, i) => {
@@ -110,7 +115,7 @@ function table(ctx, lines, rows, { tops }, token, label, chosen) {
       el("th", { scope: "row", title: node }, el("span", { class: "stream-sign", "aria-hidden": "true" }, SIGNS[kind]), nameOf(ctx, line, chosen)),
       el("td", { class: "stream-cells" }, cells),
       el("td", { class: "stream-size" }, bar(size, longest), el("span", { class: "number" }, format(size, 2))),
-      el("td", { class: "stream-lens" }, (tops.get(node) ?? []).slice(0, 3).map(guess)),
+      el("td", { class: "stream-lens" }, past?.has(node) ? turned(past.get(node), tops.get(node)) : guesses(tops.get(node))),
       el("td", { class: "stream-off" }, switchOf(ctx, line)),
     );
   };
@@ -134,6 +139,17 @@ function guess([piece, , p], at) {
   const share = at ? null : el("span", { class: "number" }, `${Math.round(100 * p)} %`);
   const title = `${format(100 * p, 2)} %`;
   return el("span", { class: at ? "lens-next" : "lens-top", title }, el("span", { class: "piece" }, show(piece)), share);
+}
+
+const guesses = (top = []) => top.slice(0, 3).map(guess);
+
+/** With Δ: what was likeliest, what is, and how its probability changed (against the five likeliest that are known). */
+function turned([[was, id, p]], now) {
+  const [piece, best, share] = now[0];
+  if (best !== id) return [guess([was, id, p], 0), " → ", guess(now[0], 0)];
+  const change = Math.round(100 * share) - Math.round(100 * p);
+  const word = change ? `${change > 0 ? "+" : "−"}${Math.abs(change)}` : "±0";
+  return [guess([piece, best, share], 0), el("span", { class: "lens-change", title: `${format(100 * p, 2)} % before` }, word)];
 }
 
 /** Off, or on again: a residual or a norm. */

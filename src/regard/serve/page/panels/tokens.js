@@ -7,7 +7,7 @@
 
 import { el, number, sentence } from "regard/dom.js";
 import { matrix, synchronise } from "regard/matrix.js";
-import { labelsOf, piecesOf, show } from "regard/tokens.js";
+import { choosing, focusOf, labelsOf, piecesOf, show } from "regard/tokens.js";
 
 const TITLES = {
   tokens: "Token embeddings",
@@ -20,14 +20,16 @@ const TITLES = {
 
 async function render(root, ctx) {
   const stacks = ctx.trace.target_tokens ? ["encoder", "decoder"] : [ctx.model.stacks[0].name];
+  const lit = Object.fromEntries(stacks.map((stack) => [stack, rowOf(ctx, stack)]));
   for (const stack of stacks) {
     const prefix = ctx.trace.target_tokens ? `${stack}.embed` : "embed";
-    await one(root, ctx, stack, prefix, stacks.length > 1);
+    await one(root, ctx, { stack, prefix, lit });
   }
+  light(ctx, lit);
 }
 
-async function one(root, ctx, stack, prefix, several) {
-  root.append(el("h2", { class: "stage-title" }, several ? `${stack} · tokens and embedding` : "Tokens and embedding"));
+async function one(root, ctx, { stack, prefix, lit }) {
+  root.append(el("h2", { class: "stage-title" }, ctx.trace.target_tokens ? `${stack} · tokens and embedding` : "Tokens and embedding"));
   root.append(el(
     "p",
     { class: "lead" },
@@ -42,11 +44,13 @@ async function one(root, ctx, stack, prefix, several) {
     return;
   }
   const slices = await Promise.all(parts.map(({ name }) => ctx.data.slice(name)));
-  const row = Math.min(ctx.state.token, slices[0].shape[0] - 1);
+  const focus = focusOf(ctx, stack);
+  const row = rowOf(ctx, stack);
   const worked = el("div", { class: "focus" });
   const moved = (r, f) => {
-    ctx.note({ token: r });
-    ctx.light(stack, r);
+    ctx.note({ [focus]: r });
+    lit[stack] = r;
+    light(ctx, lit);
     sum(worked, ctx, { stack, parts, slices }, r, f);
   };
   const pictures = parts.map(({ name, op }, i) => {
@@ -66,7 +70,7 @@ async function one(root, ctx, stack, prefix, several) {
       ctx,
       cursor: [row, 0],
       moved,
-      hovered: (r) => ctx.light(stack, r ?? row),
+      hovered: (r) => light(ctx, { ...lit, [stack]: r ?? lit[stack] }),
     });
   });
   synchronise(pictures);
@@ -75,9 +79,19 @@ async function one(root, ctx, stack, prefix, several) {
   if (!parts.some(({ name }) => name.endsWith(".positions"))) root.append(el(
     "p",
     { class: "lead" },
-    "No positions are added here: they enter each attention as a rotation of Q and K.",
+    ctx.model.recurrent
+      ? "No positions are added here: the network reads one token after the other."
+      : "No positions are added here: they enter each attention as a rotation of Q and K.",
   ));
-  ctx.light(stack, row);
+}
+
+/** The row in focus: each stack has its own. */
+const rowOf = (ctx, stack) => Math.min(Math.max(0, ctx.state[focusOf(ctx, stack)]), piecesOf(ctx.trace, stack).length - 1);
+
+/** Light the word of each stack; the queries' is the strong one. */
+function light(ctx, lit) {
+  const order = Object.entries(lit).sort(([a], [b]) => (focusOf(ctx, a) === "token" ? -1 : focusOf(ctx, b) === "token" ? 1 : 0));
+  ctx.light(...order.flat());
 }
 
 const WORDS = {
@@ -96,8 +110,8 @@ function pieces(ctx, stack) {
       "a",
       {
         class: "card",
-        href: ctx.link({ token: i }),
-        "aria-current": i === ctx.state.token ? "true" : null,
+        href: ctx.link(choosing(ctx, stack, i)),
+        "aria-current": i === rowOf(ctx, stack) ? "true" : null,
         data: { keep: `card:${stack}:${i}` },
       },
       el("span", { class: "card-piece" }, show(piece)),

@@ -63,7 +63,7 @@ export function rowInFocus(root, ctx, sides) {
   return { load, draw };
 }
 
-const rowOf = ({ shape: [, C], values }, i) => values.subarray(i * C, (i + 1) * C);
+export const rowOf = ({ shape: [, C], values }, i) => values.subarray(i * C, (i + 1) * C);
 
 const vector = (letter, token) => el(
   "span",
@@ -127,7 +127,7 @@ const over = (upper, lower) => el(
 );
 
 /** A_ij = e^{S_ij} / Σ_k e^{S_ik}, in symbols, in exponents, in numbers. */
-function fraction(root, ctx, { i, j, query, key, keys }, { scores, weights, before, name }) {
+export function fraction(root, ctx, { i, j, query, key, keys }, { scores, weights, before, name }) {
   const section = root.appendChild(el("section", { class: "work" }, el("h3", {}, "Softmax of the row")));
   const weight = number(ctx, weights[j], name("weights"), [ctx.head, i, j]);
   if (!Number.isFinite(scores[j])) {
@@ -174,8 +174,21 @@ function fraction(root, ctx, { i, j, query, key, keys }, { scores, weights, befo
   );
 }
 
-/** z_i = Σ_j A_ij v_j: the sum in symbols, then the value rows and their mixture on one scale. */
-function sum(root, ctx, { i, query, keys }, { weights, values, z, name, group }) {
+/** z_i = Σ_j A_ij v_j. */
+function sum(root, ctx, cell, run) {
+  mixture(root, ctx, cell, run, {
+    letter: "v",
+    role: "V",
+    title: "V",
+    subtitle: "the values, with their weights",
+    node: run.name("V"),
+    index: (t, f) => [run.group("V"), t, f],
+    sum: formula("their weighted sum; all heads side by side, times W_o, give M"),
+  });
+}
+
+/** A weighted sum of rows: in symbols, then the rows and their mixture on one scale. `of`: what the rows are called. */
+export function mixture(root, ctx, { i, query, keys }, { weights, values, z, name }, of) {
   const [T, d] = values.shape;
   const sizes = weights.map((a) => Math.abs(a) || -Infinity); // a weight of 0 adds nothing
   const { shown, rest } = largest(sizes, Math.min(SHOWN + 1, T), -1);
@@ -183,13 +196,13 @@ function sum(root, ctx, { i, query, keys }, { weights, values, z, name, group })
     at ? " + " : null,
     number(ctx, weights[t], name("weights"), [ctx.head, i, t]),
     " ",
-    vector("v", keys[t]),
+    vector(of.letter, keys[t]),
   ];
   const left = rest.reduce((total, t) => total + weights[t], 0);
   const tail = rest.length
     ? el("span", { class: "others" }, ` + ${rest.length} more with weights of ${format(left)} together`)
     : null;
-  const section = root.appendChild(el("section", { class: "work" }, el("h3", {}, "Weighted sum of values")));
+  const section = root.appendChild(el("section", { class: "work" }, el("h3", {}, of.role ? "Weighted sum of values" : "Weighted sum of states")));
   section.append(el("p", { class: "worked" }, el("b", {}, "z"), el("sub", {}, query), " = ", shown.map(term), tail));
   const picked = new Float32Array(shown.length * d);
   shown.forEach((t, r) => picked.set(rowOf(values, t), r * d));
@@ -206,11 +219,11 @@ function sum(root, ctx, { i, query, keys }, { weights, values, z, name, group })
     values: picked,
     shape: [shown.length, d],
     rows: shown.map((t) => `${format(weights[t], 2)} × ${keys[t]}`),
-    title: "V",
-    subtitle: "the values, with their weights",
-    role: "V",
-    node: name("V"),
-    index: (r, f) => [group("V"), shown[r], f],
+    title: of.title,
+    subtitle: of.subtitle,
+    role: of.role,
+    node: of.node,
+    index: (r, f) => of.index(shown[r], f),
     legend: false,
   });
   matrix(section, {
@@ -219,7 +232,7 @@ function sum(root, ctx, { i, query, keys }, { weights, values, z, name, group })
     shape: [1, d],
     rows: [query],
     title: "Z",
-    subtitle: formula("their weighted sum; all heads side by side, times W_o, give M"),
+    subtitle: of.sum,
     node: name("Z"),
     index: (_, f) => [ctx.head, i, f],
   });

@@ -5,22 +5,22 @@
  * to the answer bends (a pooler, a masked head) the logit is no sum of parts, and only the tokens are offered.
  */
 
-import { choice, el, format, number, picker, sentence } from "regard/dom.js";
+import { choice, el, format, number, picker, sentence, signed } from "regard/dom.js";
 import { bars } from "regard/parts/bars.js";
-import { bound, partOf } from "regard/parts/run.js";
+import { bends, bound, partOf } from "regard/parts/run.js";
 import { colours, css, textOn } from "regard/scale.js";
 import { show } from "regard/tokens.js";
 
 const FEW = 14;
 const SPLITS = [["size", "parts, largest first"], ["run", "parts, in order"], ["tokens", "tokens"]];
 
-const bends = ({ nodes, trace }) => nodes.has("head.act") || (trace.head === "classify" && nodes.has("pooler.out"));
 
-export async function attribution(root, ctx, position, rows, chosen, wish = "size") {
+/** `at`: {position, there: the same place in the run before, rows: the answers}. */
+export async function attribution(root, ctx, at, chosen, wish = "size") {
+  const { position, rows } = at;
   const split = bends(ctx) ? "tokens" : wish;
-  const again = (row, next) => attribution(root, ctx, position, rows, row, next);
-  const lens = split === "tokens" ? "gradient" : "attribution";
-  const asked = await ctx.data.lens(lens, { token: position, id: chosen.id }).catch((error) => ({ refused: error.message }));
+  const again = (row, next) => attribution(root, ctx, at, row, next);
+  const asked = await (split === "tokens" ? rested : spoken)(ctx, at, chosen.id).catch((error) => ({ refused: error.message }));
   const first = rows.slice(0, 20);
   const answers = first.some(({ id }) => id === chosen.id) ? first : [chosen, ...first];
   root.replaceChildren(
@@ -46,12 +46,41 @@ export async function attribution(root, ctx, position, rows, chosen, wish = "siz
   );
 }
 
-function summed(ctx, { parts, total, bias }, position, chosen, order) {
+/** A lens about one answer, in the run on the screen or, with Δ, in both: [before or null, after]. */
+function lens(ctx, name, { position, there }, id) {
+  const ask = (data, token) => data.lens(name, { token, id });
+  if (ctx.mode !== "delta" || there === null) return ask(ctx.data, position).then((now) => [null, now]);
+  return Promise.all([ask(ctx.data.of(ctx.base), there).catch(() => null), ask(ctx.data.of(ctx.other), position)]);
+}
+
+async function spoken(ctx, at, id) {
+  const [before, now] = await lens(ctx, "attribution", at, id);
+  if (!before) return now;
+  const past = new Map(before.parts.map(({ label, value }) => [label, value]));
+  const labels = new Set(now.parts.map(({ label }) => label));
+  const gone = before.parts.filter(({ label }) => !labels.has(label)).map((part) => ({ ...part, value: -part.value }));
+  const parts = now.parts.map((part) => ({ ...part, value: part.value - (past.get(part.label) ?? 0) }));
+  return { parts: [...parts, ...gone], bias: now.bias - before.bias, total: now.total, was: before.total };
+}
+
+async function rested(ctx, at, id) {
+  const [before, now] = await lens(ctx, "gradient", at, id);
+  if (!before) return now;
+  const partners = await ctx.data.partners();
+  const less = (b, a, map) => b && b.map((x, j) => (map.get(j) === undefined ? NaN : x - a[map.get(j)]));
+  return {
+    values: less(now.values, before.values, partners.source),
+    target_values: less(now.target_values, before.target_values, partners.target),
+    changed: true,
+  };
+}
+
+function summed(ctx, { parts, total, bias, was }, position, chosen, order) {
   const all = bias ? [...parts, { label: "bias", value: bias }] : parts;
   const sorted = order === "size" ? [...all].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)) : all;
   const few = order === "size" ? sorted.slice(0, FEW) : sorted;
   const rest = sorted.slice(few.length);
-  const written = (value) => el("span", { class: "number" }, format(value, 2));
+  const written = (value) => el("span", { class: "number" }, (was === undefined ? format : signed)(value, 2));
   const row = ({ label, value }) => {
     const { name, change } = partOf(ctx, label);
     return { name, value, number: written(value), press: change ? () => ctx.go(change) : undefined, title: label };
@@ -66,7 +95,8 @@ function summed(ctx, { parts, total, bias }, position, chosen, order) {
     el(
       "p",
       { class: "lead" },
-      "The last norm's scale held fixed, the logit is a sum of what each part wrote into the stream: together ",
+      "The last norm's scale held fixed, the logit is a sum of what each part wrote into the stream: ",
+      was === undefined ? "together " : `it was ${format(was, 2)}, and these changes together (${signed(total - was, 2)}) make it `,
       number(ctx, total, "logits", at, { digits: 2 }),
       ".",
     ),
@@ -75,7 +105,7 @@ function summed(ctx, { parts, total, bias }, position, chosen, order) {
 }
 
 /** The sentence, each token shaded by its gradient × input and the number under it. */
-function rests(ctx, { values, target_values: written }) {
+function rests(ctx, { values, target_values: written, changed }) {
   const end = Math.max(bound(values), written ? bound(written) : 0);
   const colour = colours("diverging", end);
   const token = (pieces) => (value, i) => {
@@ -84,7 +114,7 @@ function rests(ctx, { values, target_values: written }) {
       "span",
       { class: "rest" },
       el("span", { class: "piece", style: { background: css(back), color: textOn(back) } }, show(pieces[i])),
-      el("span", { class: "number" }, format(value, end < 0.1 ? 4 : 2)),
+      el("span", { class: "number" }, Math.abs(value) < end / 500 ? "0" : format(value, end < 0.1 ? 4 : 2)),
     );
   };
   return el(
@@ -93,6 +123,7 @@ function rests(ctx, { values, target_values: written }) {
     el(
       "p",
       { class: "lead" },
+      changed ? "After − before. " : "",
       "Gradient × input: by how much the logit would fall, to first order, if a token's embedding faded. ",
       "Orange speaks for the answer, blue against.",
     ),

@@ -4,7 +4,7 @@
  * In: an answer of /output. Out: elements. Probabilities and logits are links to their derivations.
  */
 
-import { el, formula, number } from "regard/dom.js";
+import { el, formula, number, signed } from "regard/dom.js";
 import { matrix } from "regard/matrix.js";
 import { bars } from "regard/parts/bars.js";
 import { share } from "regard/parts/pieces.js";
@@ -14,6 +14,7 @@ const place = (ctx, position, id) => (ctx.nodes.get("logits").shape.length > 1 ?
 
 function labelled(ctx, { answer, before, position }) {
   const past = new Map((before?.rows ?? []).map((row) => [row.id, row.probability]));
+  if (ctx.mode === "delta" && before) return changed(answer.rows, past);
   const rows = answer.rows.map((row) => ({
     name: row.piece,
     value: row.probability,
@@ -27,6 +28,16 @@ function labelled(ctx, { answer, before, position }) {
     ),
   }));
   return bars(rows, { bound: 1, label: "probability of each label", kind: "labels" });
+}
+
+/** With Δ: by how much each label's probability changed. */
+function changed(rows, past) {
+  const one = ({ piece, id, probability }) => {
+    const change = probability - (past.get(id) ?? 0);
+    const note = el("span", { class: "bars-note hint" }, `${share(past.get(id) ?? 0)} → ${share(probability)}`);
+    return { name: piece, value: change, number: el("span", { class: "number" }, signed(change, 4)), note };
+  };
+  return bars(rows.map(one), { from: "middle", label: "change of each label's probability", kind: "labels changed" });
 }
 
 export function classes(ctx, shown) {
@@ -47,15 +58,19 @@ export function classes(ctx, shown) {
 export async function tags(root, ctx, shown) {
   const stack = ctx.model.stacks[0].name;
   const words = labelsOf(ctx.trace, stack);
-  const { shape, values } = await ctx.data.slice("probabilities");
+  const [{ shape, values }, said] = await Promise.all([
+    ctx.data.slice("probabilities"),
+    ctx.data.of(ctx.trace).slice("probabilities"),
+  ]);
   const [N, C] = shape;
-  const best = (i) => [...Array(C).keys()].reduce((top, c) => (values[i * C + c] > values[i * C + top] ? c : top), 0);
+  const P = said.values;
+  const best = (i) => [...Array(C).keys()].reduce((top, c) => (P[i * C + c] > P[i * C + top] ? c : top), 0);
   const tagged = (word, i) =>
     el(
       "a",
       {
         class: "tagged",
-        href: ctx.link({ token: i, view: i === 0 ? "first" : "" }),
+        href: ctx.link({ token: i }),
         "aria-current": i === shown.position ? "true" : null,
         data: { keep: `tag:${i}` },
       },

@@ -4,7 +4,9 @@
  * In: a site and the heads that are on. Out: numbers per head, and a table of where weight and contribution disagree most.
  */
 
+import { apart } from "regard/delta.js";
 import { el, format, formula, number, sentence } from "regard/dom.js";
+import { sidesOf } from "regard/tokens.js";
 
 const WHOLE = 8 << 20; // bytes of weights that are fetched for all heads at once
 
@@ -15,13 +17,26 @@ export async function strengths(ctx, measure, on, [N, T]) {
   const one = async (h) => {
     const weight = whole ? whole.values.subarray(h * N * T, (h + 1) * N * T) : (await ctx.data.slice(node, [h, ":", ":"])).values;
     if (measure === "weight") return [h, { weight, shown: weight }];
-    const contribution = shares((await ctx.data.lens("contribution", { site: ctx.site.site, head: h })).norms, N, T);
+    const contribution = await arrives(ctx, h, [N, T]);
     return [
       h,
       { weight, contribution, shown: measure === "contribution" ? contribution : contribution.map((x, i) => x - weight[i]) },
     ];
   };
   return new Map(await Promise.all(on.map(one)));
+}
+
+/** The shares of what arrives, in one head; with Δ, how they changed. */
+async function arrives(ctx, head, [N, T]) {
+  const ask = async (data) => {
+    const { norms } = await data.lens("contribution", { site: ctx.site.site, head });
+    return { shape: [norms.length, norms[0].length], values: shares(norms, norms.length, norms[0].length) };
+  };
+  if (ctx.mode !== "delta") return (await ask(ctx.data)).values;
+  const [[before, after], partners] = await Promise.all([ctx.data.both(ask), ctx.data.partners()]);
+  const side = (stack) => (ctx.trace.target_tokens && stack === "decoder" ? partners.target : partners.source);
+  const { from } = sidesOf(ctx.trace, ctx.site);
+  return before ? apart(after, before, from.map(side)).values : new Float32Array(N * T).fill(NaN);
 }
 
 /** Rows of lengths (nested or flat) → each as a share of its row's sum. */

@@ -1,37 +1,34 @@
 /**
- * The model view: every head as a small picture of its weights, in its place (block × head) or ranked by a lens.
+ * The model view: every head as a small picture of its weights, in its place (block × head) or ranked by a measure.
  *
- * In: the run and the lens's name. Out: pictures that fetch their numbers when they come into view, each a link to its head.
+ * In: the run and the measure's name. Out: pictures that fetch their numbers when they come into view, each a link to its head;
+ * what is measured is written under them as it becomes known.
  */
 
-import { choice, el, picker, sentence } from "regard/dom.js";
+import { announce, button, choice, el, format, picker, sentence } from "regard/dom.js";
+import { answering, canMeasure, measured, MEASURES } from "regard/parts/head-measures.js";
 import { siteName } from "regard/parts/run.js";
 import { colours } from "regard/scale.js";
-import { labelsOf } from "regard/tokens.js";
 
-const LENSES = {
-  entropy: ["entropy", "bits", "How widely a head looks: 0 bits is one key, log₂ of the keys is all of them alike"],
-  previous: ["previous token", "", "The weight on the token just before, averaged over queries"],
-  induction: ["induction", "", "The weight on what followed the last time this token occurred"],
-  first: ["first token", "", "The weight on the first token, averaged over queries"],
-  ablation: ["ablation effect", "", "How the log-probability of the likeliest answer changes when the head is switched off"],
-};
 const KINDS = { cross: "cross attention", causal: "causal self-attention", self: "self-attention" };
 const SMALL = 72; // values per side of a picture
 const WHOLE = 8 << 20; // bytes of weights that are fetched for all heads of a site at once
 
 export async function grid(root, ctx, [wish, order]) {
-  const lens = wish in LENSES ? wish : "entropy";
+  const offered = Object.entries(MEASURES).filter(([key]) => canMeasure(ctx, key)).map(([key, { name }]) => [key, name]);
+  const measure = offered.some(([key]) => key === wish) ? wish : "entropy";
   const ranked = order === "ranked";
   const view = (name, sorted) => `grid.${name}${sorted ? ".ranked" : ""}`;
+  const about = MEASURES[measure].answer ? answering(ctx).catch(() => "of the likeliest answer") : "";
+  const hint = el("p", { class: "hint" }, `${ctx.mode === "delta" ? "After − before. " : ""}${MEASURES[measure].words}`);
   root.append(
     el(
       "div",
       { class: "controls" },
       picker(
         "measure",
-        Object.entries(LENSES).map(([key, [name]]) => [key, name]),
-        lens,
+        offered,
+        measure,
         (key) => ctx.go({ view: view(key, ranked) }),
         { data: { keep: "heads:lens" } },
       ),
@@ -39,107 +36,142 @@ export async function grid(root, ctx, [wish, order]) {
         "Order",
         [["place", "by place", "Blocks down, heads across"], ["ranked", "ranked", "Strongest first"]],
         ranked ? "ranked" : "place",
-        (key) => ctx.go({ view: view(lens, key === "ranked") }),
+        (key) => ctx.go({ view: view(measure, key === "ranked") }),
       ),
     ),
-    el("p", { class: "hint" }, `${LENSES[lens][2]}${lens === "ablation" ? ` (answer after “${answering(ctx)}”)` : ""}.`),
+    hint,
   );
+  hint.append(`${await about}.`);
+  const cells = new Map(); // "site.h" → {element, write(score)}
   const watch = watcher(ctx);
-  const scores = scored(ctx, lens);
-  if (ranked) return root.append(await scores.then(
-    (known) => ranking(ctx, lens, known, watch),
-    ({ message }) => sentence("error", message),
-  ));
-  const written = []; // the pictures do not wait for the numbers under them
-  root.append(...places(ctx, lens, written, watch));
-  scores.then((known) => written.forEach((write) => write(known)), ({ message }) => root.append(sentence("error", message)));
+  for (const site of ctx.trace.sites) {
+    for (let h = 0; h < site.heads; h++) cells.set(`${site.site}.${h}`, cell(ctx, site, h, measure, watch, ranked));
+  }
+  const place = ranked ? ranking(ctx, measure, cells) : places(ctx, cells);
+  root.append(...place.elements);
+  await fill(root, ctx, measure, (known) => {
+    for (const [site, scores] of Object.entries(known)) scores?.forEach((x, h) => cells.get(`${site}.${h}`)?.write(x));
+    place.found(known);
+  }, hint);
 }
 
-function answering(ctx) {
-  const labels = labelsOf(ctx.trace, ctx.trace.target_tokens ? "decoder" : ctx.model.stacks[0].name);
-  return labels[Math.min(ctx.state.token, labels.length - 1)];
-}
-
-/** site → a number per head. */
-async function scored(ctx, lens) {
-  if (lens === "ablation") return (await ctx.data.lens("ablation", { token: ctx.state.token })).sites;
-  const { sites } = await ctx.data.lens("heads");
-  return Object.fromEntries(Object.entries(sites).map(([site, each]) => [site, each[lens]]));
+/** Ask for the numbers. What takes long has a bar and can be stopped; the pictures do not wait for it. */
+async function fill(root, ctx, measure, write, hint) {
+  const bar = el("progress", { max: 1, value: 0, "aria-label": MEASURES[measure].name });
+  const word = el("span", { class: "hint" });
+  let stopped = false;
+  const press = () => {
+    stopped = !stopped;
+    stop.textContent = stopped ? "Go on" : "Stop";
+    if (!stopped) go();
+  };
+  const stop = button("Stop", press, { data: { keep: "heads:stop" } });
+  const line = el("p", { class: "row measuring", hidden: true }, bar, word, stop);
+  hint.after(line);
+  const none = new Map(ctx.trace.sites.map(({ site }) => [site, true]));
+  async function go() {
+    try {
+      const whole = await measured(ctx, measure, {
+        found: (known) => {
+          for (const [site, scores] of Object.entries(known)) if (scores) none.delete(site);
+          write(known);
+        },
+        progress: (done, of) => {
+          line.hidden = false;
+          bar.value = done / of;
+          word.textContent = `${done} of ${of} sites: the model is run again without each head`;
+        },
+        alive: () => !stopped && root.isConnected,
+      });
+      if (!whole) return;
+      if (!line.hidden) announce(`${MEASURES[measure].name}: all heads measured`);
+      line.remove();
+      if (none.size === ctx.trace.sites.length && MEASURES[measure].none) hint.after(sentence("empty", MEASURES[measure].none));
+    } catch ({ message }) {
+      line.replaceWith(sentence(ctx.backend.live ? "error" : "empty", message));
+    }
+  }
+  const first = go();
+  if (measure !== "ablation") await first;
 }
 
 /** Blocks down, heads across; a table of its own for each stack and kind of attention. */
-function places(ctx, lens, written, watch) {
+function places(ctx, cells) {
   const groups = new Map();
   for (const site of ctx.trace.sites) {
     const name = `${site.stack} · ${KINDS[site.kind] ?? site.kind}`;
     groups.set(name, [...(groups.get(name) ?? []), site]);
   }
-  const row = (site) =>
-    el(
+  const mlps = new Map();
+  const row = (site) => {
+    const mlp = el("a", { class: "heads-mlp", href: ctx.link({ stage: "mlp", site: site.site, view: "" }), hidden: true });
+    if (site.kind !== "cross") mlps.set(`${site.stack}.${site.layer}.mlp`, mlp);
+    const inside = Array.from({ length: site.heads }, (_, h) => cells.get(`${site.site}.${h}`).element);
+    return el(
       "div",
       { class: "heads-row", role: "group", "aria-label": siteName(ctx, site) },
-      el("span", { class: "heads-block" }, `block ${site.layer}`),
-      el(
-        "div",
-        { class: `heads-cells${site.heads <= 6 ? " few" : ""}`, style: { "--heads": site.heads } },
-        Array.from(
-          { length: site.heads },
-          (_, h) => cell(ctx, site, h, lens, watch, (write) => written.push((known) => write(known[site.site]?.[h]))),
-        ),
-      ),
+      el("span", { class: "heads-block" }, `block ${site.layer}`, mlp),
+      el("div", { class: `heads-cells${site.heads <= 6 ? " few" : ""}`, style: { "--heads": site.heads } }, inside),
     );
-  return [...groups].map(([name, sites]) => el("section", { class: "heads-group" }, el("h3", {}, name), sites.map(row)));
+  };
+  const elements = [...groups].map(([name, sites]) => el("section", { class: "heads-group" }, el("h3", {}, name), sites.map(row)));
+  const found = (known) => {
+    for (const [place, mlp] of mlps) {
+      if (!(place in known)) continue;
+      mlp.hidden = false;
+      mlp.replaceChildren("MLP ", el("span", { class: "number" }, fixed(known[place]?.[0] ?? 0, 3)));
+    }
+  };
+  return { elements, found };
 }
 
-function ranking(ctx, lens, scores, watch) {
-  const all = ctx.trace.sites.flatMap((site) => Array.from(
-    { length: site.heads },
-    (_, h) => ({ site, h, score: scores[site.site]?.[h] ?? 0 }),
-  ));
-  const size = lens === "ablation" ? (x) => Math.abs(x.score) : lens === "entropy" ? (x) => -x.score : (x) => x.score;
-  all.sort((a, b) => size(b) - size(a));
-  const ends = lens === "entropy" ? "The most decided heads stand first." : "The strongest stand first.";
-  return el(
-    "section",
-    { class: "heads-group" },
-    el("p", { class: "hint" }, ends),
-    el(
-      "ol",
-      { class: "heads-ranked" },
-      all.map(({ site, h, score }) => el(
-        "li",
-        {},
-        cell(ctx, site, h, lens, watch, (write) => write(score), siteName(ctx, site)),
-      )),
-    ),
-  );
+const SORTED = { least: (x) => -x, most: (x) => x, largest: Math.abs };
+
+function ranking(ctx, measure, cells) {
+  const size = ctx.mode === "delta" ? Math.abs : SORTED[MEASURES[measure].first];
+  const ends = ctx.mode === "delta" ? "Those that changed most stand first."
+    : MEASURES[measure].first === "least" ? "The most decided heads stand first."
+    : "The strongest stand first."; // prettier-ignore
+  const list = el("ol", { class: "heads-ranked" });
+  const scored = [];
+  const found = (known) => {
+    for (const [site, scores] of Object.entries(known)) {
+      scores?.forEach((x, h) => cells.has(`${site}.${h}`) && scored.push([x, el("li", {}, cells.get(`${site}.${h}`).element)]));
+    }
+    scored.sort(([a], [b]) => size(b) - size(a));
+    list.append(...scored.map(([, item]) => item));
+  };
+  return { elements: [el("section", { class: "heads-group" }, el("p", { class: "hint" }, ends), list)], found };
 }
 
 /** So many decimals, and no minus before nothing. */
-const fixed = (x, digits) => x.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");
+const fixed = (x, digits) => (Number.isFinite(x) ? x.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−") : format(x));
 
-/** One picture with its caption. `when(write)`: call `write(score)` once the score is known. */
-function cell(ctx, site, h, lens, watch, when, where = "") {
+/** One picture with its caption: {element, write(score)}. */
+function cell(ctx, site, h, measure, watch, ranked) {
   const canvas = el("canvas", { class: "head-picture", "aria-hidden": "true", width: 1, height: 1 });
   watch(canvas, site, h);
-  const [name, unit] = LENSES[lens];
+  const { name, unit = "", digits = ctx.mode === "delta" ? 3 : 2 } = MEASURES[measure];
   const here = site.site === ctx.site.site && h === ctx.head;
   const figure = el("span", { class: "number plain" });
-  const link = el("a", {
-      class: "head-cell", href: ctx.link({ site: site.site, head: h, view: "lines" }), "aria-current": here ? "true" : null,
-      "aria-label": `${siteName(ctx, site)}, head ${h}`, data: { keep: `grid:${site.site}:${h}` },
+  const head = ranked ? `${siteName(ctx, site)} · head ${h}` : site.heads > 6 ? String(h) : `head ${h}`;
+  const element = el(
+    "a",
+    {
+      class: "head-cell",
+      href: ctx.link({ site: site.site, head: h, view: "lines" }),
+      "aria-current": here ? "true" : null,
+      "aria-label": `${siteName(ctx, site)}, head ${h}`,
+      data: { keep: `grid:${site.site}:${h}` },
     },
-    canvas, el(
-      "span",
-      { class: "head-caption" },
-      el("span", {}, where ? `${where} · head ${h}` : site.heads > 6 ? String(h) : `head ${h}`),
-      figure,
-    ));
-  when((score) => {
-    figure.textContent = Number.isFinite(score) ? fixed(score, lens === "ablation" ? 3 : 2) : "";
-    link.setAttribute("aria-label", `${siteName(ctx, site)}, head ${h}, ${name} ${figure.textContent} ${unit}`);
-  });
-  return link;
+    canvas,
+    el("span", { class: "head-caption" }, el("span", {}, head), figure),
+  );
+  const write = (score) => {
+    figure.textContent = score === null || score === undefined ? "" : fixed(score, digits);
+    element.setAttribute("aria-label", `${siteName(ctx, site)}, head ${h}, ${name} ${figure.textContent} ${unit}`);
+  };
+  return { element, write };
 }
 
 /** Fetches the weights of a site (of one head, when they are many) when a picture of it comes near the screen, and paints it. */

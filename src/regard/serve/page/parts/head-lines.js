@@ -8,8 +8,8 @@
 
 import { button, choice, el, format, formula, number, sentence } from "regard/dom.js";
 import { disagreements, strengths } from "regard/parts/contribution.js";
-import { headColumns, strokes, valueAt } from "regard/parts/line-paint.js";
-import { tip, untip } from "regard/parts/tip.js";
+import { headColumns } from "regard/parts/head-columns.js";
+import { strokes } from "regard/parts/line-paint.js";
 import { sidesOf } from "regard/tokens.js";
 
 const MEASURES = [
@@ -19,7 +19,7 @@ const MEASURES = [
 ];
 
 export async function lines(root, ctx, [wish, chosen]) {
-  const measure = ctx.mode !== "delta" && MEASURES.some(([key]) => key === wish) ? wish : "weight";
+  const measure = measuresOf(ctx).some(([key]) => key === wish) ? wish : "weight";
   const { site } = ctx;
   const on = headsOn(chosen, ctx);
   const sides = sidesOf(ctx.trace, site);
@@ -31,8 +31,11 @@ export async function lines(root, ctx, [wish, chosen]) {
     return void root.append(sentence("error", error.message)); // the switches stay, so that there is a way back
   }
   root.append(picture(ctx, { measure, on, sides, numbers }));
-  if (measure !== "weight") root.append(disagreements(ctx, on, sides, numbers));
+  if (measure !== "weight" && ctx.mode !== "delta") root.append(disagreements(ctx, on, sides, numbers));
 }
+
+/** Of a difference of runs, the difference of two measures would be one too many. */
+const measuresOf = ({ mode }) => MEASURES.filter(([key]) => mode !== "delta" || key !== "difference");
 
 function headsOn(chosen, ctx) {
   const given = (chosen ?? "").split("+").filter(Boolean).map(Number).filter((h) => Number.isInteger(h) && h >= 0 && h < ctx.site.heads);
@@ -52,7 +55,7 @@ function controls(ctx, measure, on) {
     );
   const everything = on.length === count;
   const every = button(everything ? "only one" : "all", () => set(everything ? [on[0]] : [...Array(count).keys()]), { class: "quiet" });
-  const named = MEASURES.map(([key, word, title]) => [key, typeof word === "function" ? word() : word, title]);
+  const named = measuresOf(ctx).map(([key, word, title]) => [key, typeof word === "function" ? word() : word, title]);
   const kinds = choice("Strength of a line", named, measure, (key) => ctx.go({ view: view(key, on) }));
   return el(
     "div",
@@ -64,7 +67,7 @@ function controls(ctx, measure, on) {
       [...Array(count).keys()].map(one),
       count > 1 ? every : null,
     ),
-    ctx.mode === "delta" ? null : kinds,
+    kinds,
   );
 }
 
@@ -85,8 +88,8 @@ function picture(ctx, { measure, on, sides, numbers }) {
       "aria-label": `Lines from ${N} queries to ${T} keys; point at a token for its numbers`,
     },
   );
-  const beside = "What each head gives each key: of the token pointed at, or on average";
-  const perHead = on.length > 1 ? el("canvas", { class: "lines-heads", role: "img", "aria-label": beside }) : null;
+  const ask = (h, i, j) => ctx.ask(`${ctx.site.site}.weights`, [h, i, j]);
+  const perHead = on.length > 1 ? headColumns(view, sides, ask) : null;
   const columns = { query: side("query", sides.queries), key: side("key", sides.keys) };
   const hint = el("p", { class: "hint" }, hintOf(measure, on, signed));
 
@@ -155,27 +158,7 @@ function picture(ctx, { measure, on, sides, numbers }) {
   }
   function draw() {
     strokes(canvas, view, columns);
-    if (perHead) headColumns(perHead, view);
-  }
-  if (perHead) {
-    const under = (event) => headColumns.under(perHead, view, event);
-    perHead.addEventListener("pointermove", (event) => {
-      const cell = under(event);
-      if (cell) tip(
-        `head ${cell.h}: ${format(valueAt(numbers.get(cell.h).shown, view.alone, cell.k, N, T))}${view.alone ? "" : " on average"}`,
-        event.clientX,
-        event.clientY - 6,
-      );
-      else untip();
-    });
-    perHead.addEventListener("pointerleave", untip);
-    perHead.addEventListener("click", (event) => {
-      const cell = under(event);
-      if (cell && view.alone) ctx.ask(
-        `${ctx.site.site}.weights`,
-        [cell.h, ...(view.alone.side === "query" ? [view.alone.i, cell.k] : [cell.k, view.alone.i])],
-      );
-    });
+    perHead?.draw();
   }
   const frame = el(
     "div",
@@ -183,7 +166,7 @@ function picture(ctx, { measure, on, sides, numbers }) {
     columns.query.list,
     el("div", { class: "lines-middle" }, canvas),
     columns.key.list,
-    perHead,
+    perHead?.element ?? null,
   );
   new ResizeObserver(draw).observe(frame);
   document.addEventListener("themed", function again() {

@@ -6,7 +6,7 @@
  */
 
 import { button, choice, el, format, formula, number } from "regard/dom.js";
-import { bound, largest } from "regard/parts/run.js";
+import { bound, largest, tokenOf } from "regard/parts/run.js";
 import { vector } from "regard/parts/vector.js";
 import { sidesOf } from "regard/tokens.js";
 
@@ -51,7 +51,7 @@ async function gather(ctx) {
   const data = ctx.data.of(ctx.trace); // products of differences would mean nothing: with Δ, the run after
   const { site } = ctx.site;
   const sides = sidesOf(ctx.trace, ctx.site);
-  const i = Math.min(ctx.state.token, sides.queries.length - 1);
+  const i = tokenOf(ctx, ctx.site.stack);
   const [Qn, Kn] = ["Q", "K"].map((x) => (ctx.nodes.has(`${site}.${x}_rotated`) ? `${site}.${x}_rotated` : `${site}.${x}`));
   const groups = ctx.nodes.get(Kn).shape[0];
   const g = Math.floor((ctx.head * groups) / ctx.site.heads); // the key head that serves this query head

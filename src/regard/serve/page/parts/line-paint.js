@@ -1,14 +1,15 @@
 /**
- * Paints the lines of the head view, and the small columns of heads beside the keys.
+ * Paints the lines of the head view.
  *
- * In: a canvas and a view {mean (N·T), N, T, signed, alone, on, numbers}. Out: pixels.
+ * In: a canvas, a view {mean (N·T), N, T, signed, alone, most} and the two columns of tokens. Out: pixels.
  */
 
-import { colours, css, palette } from "regard/scale.js";
+import { css, palette } from "regard/scale.js";
 
 const LEAST = 0.01;
 
-function prepared(canvas, width, height) {
+/** A pen for a canvas of this many pixels of the page. */
+export function prepared(canvas, width, height) {
   const ratio = devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -49,49 +50,3 @@ export function strokes(canvas, { mean, N, T, signed, alone, most }, columns) {
 }
 
 const range = (alone, side, count) => (alone?.side === side ? [alone.i] : [...Array(count).keys()]);
-
-const WIDE = 16;
-
-/** A column per head, a cell per token: of the token that is alone towards the other side, or on average. */
-export function headColumns(canvas, { on, numbers, N, T, signed, alone, most }) {
-  const height = canvas.parentElement?.clientHeight ?? 0;
-  canvas.style.width = `${on.length * WIDE}px`;
-  if (!height) return;
-  const pen = prepared(canvas, on.length * WIDE, height);
-  const [top, row] = geometry(canvas);
-  const colour = colours(signed ? "diverging" : "sequential", most);
-  pen.font = `11px ${palette().figures}`;
-  pen.textAlign = "center";
-  pen.fillStyle = palette().faint;
-  on.forEach((h, at) => pen.fillText(String(h), at * WIDE + WIDE / 2, top - 8));
-  on.forEach((h, at) => {
-    for (let k = 0; k < (alone?.side === "key" ? N : T); k++) {
-      const value = valueAt(numbers.get(h).shown, alone, k, N, T);
-      pen.fillStyle = css(colour(value));
-      pen.fillRect(at * WIDE + 1, top + k * row + 3, WIDE - 2, row - 6);
-    }
-  });
-}
-
-/** What stands in row k of a head's column: of the token that is alone, or of all queries on average. */
-export function valueAt(shown, alone, k, N, T) {
-  if (alone) return shown[alone.side === "query" ? alone.i * T + k : k * T + alone.i];
-  let sum = 0;
-  for (let i = 0; i < N; i++) sum += shown[i * T + k];
-  return sum / N;
-}
-
-/** Where the first token's row begins and how high a row is. */
-function geometry(canvas) {
-  const items = canvas.parentElement.querySelectorAll(".lines-side.key > li:not(.lines-head)");
-  const box = canvas.parentElement.getBoundingClientRect();
-  const first = items[0].getBoundingClientRect();
-  return [first.top - box.top, first.height];
-}
-
-/** The cell under the pointer: {h, k} or null. */
-headColumns.under = (canvas, { on, N, T, alone }, event) => {
-  const [top, row] = geometry(canvas);
-  const [h, k] = [on[Math.floor(event.offsetX / WIDE)], Math.floor((event.offsetY - top) / row)];
-  return h === undefined || k < 0 || k >= (alone?.side === "key" ? N : T) ? null : { h, k };
-};

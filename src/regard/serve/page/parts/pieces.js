@@ -5,7 +5,7 @@
  * their derivations.
  */
 
-import { button, el, format, number } from "regard/dom.js";
+import { button, el, format, number, signed } from "regard/dom.js";
 import { bar } from "regard/parts/bars.js";
 import { show } from "regard/tokens.js";
 
@@ -82,6 +82,60 @@ export function pieces(ctx, { answer, before, position }) {
       body,
     ),
     rest,
+  );
+}
+
+/**
+ * With Δ: the pieces whose probability changed most, before, after and the difference.
+ * A piece that is listed in one run only is looked up in the other's logits, where there are all of them.
+ */
+export async function changedPieces(ctx, { answer, before, position, there }) {
+  const row = ({ slice }, at) => slice("logits", [at, ":"]).then(({ values }) => values, () => null);
+  const [past, now] = await Promise.all([row(ctx.data.of(ctx.base), there), row(ctx.data.of(ctx.other), position)]);
+  const known = (from, logits) => {
+    const rows = new Map(from.rows.map((one) => [one.id, one]));
+    const [{ scaled, logit: raw }] = from.rows;
+    const scale = raw ? scaled / raw : 1; // 1 / T
+    return (id) => {
+      if (rows.has(id)) return rows.get(id);
+      const logit = logits?.[id];
+      if (logit === undefined) return { logit: NaN, probability: 0 };
+      return { logit, probability: Math.exp(logit * scale - from.highest) / from.sum };
+    };
+  };
+  const [a, b] = [known(before, past), known(answer, now)];
+  const names = new Map([...before.rows, ...answer.rows].map(({ id, piece }) => [id, piece]));
+  const all = [...names].map(([id, piece]) => ({ id, piece, a: a(id), b: b(id), change: b(id).probability - a(id).probability }));
+  all.sort((x, y) => Math.abs(y.change) - Math.abs(x.change));
+  const most = Math.abs(all[0].change) || 1;
+  const line = ({ id, piece, a: old, b: fresh, change }) => el(
+    "tr",
+    {},
+    el("th", { scope: "row", title: `id ${id}` }, el("span", { class: "piece" }, show(piece))),
+    el("td", {}, Number.isNaN(old.logit) ? "·" : format(old.logit, 2)),
+    el("td", {}, Number.isNaN(fresh.logit) ? "·" : number(ctx, fresh.logit, "logits", [position, id], { digits: 2 })),
+    el("td", {}, signed(fresh.logit - old.logit, 2)),
+    el("td", {}, share(old.probability)),
+    el("td", {}, share(fresh.probability)),
+    el("td", { class: "adds" }, bar(change, most, "middle"), el("span", { class: "number" }, signed(change, 4))),
+  );
+  const heads = ["token", "logit before", "after", "Δ", "probability before", "after", "Δ"];
+  const body = el("tbody", {}, all.slice(0, FEW).map(line));
+  const rest = button(`Show ${all.length}`, () => {
+    body.append(...all.slice(FEW).map(line));
+    rest.remove();
+  });
+  return el(
+    "div",
+    { class: "scrolls" },
+    el(
+      "table",
+      { class: "figures pieces changed" },
+      el("caption", {}, "The tokens whose probability changed most"),
+      el("thead", {}, el("tr", {}, heads.map((word) => el("th", { scope: "col" }, word)))),
+      body,
+    ),
+    all.length > FEW ? rest : null,
   );
 }
 

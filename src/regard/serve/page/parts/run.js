@@ -23,10 +23,27 @@ export function blockOf(ctx) {
   return blocks.find(({ place }) => ctx.site?.site.startsWith(`${place}.`)) ?? blocks[0];
 }
 
-/** The state's token, within the pieces of a stack. */
+/** The state's token, within the pieces of a stack; the first when none was chosen. */
 export const tokenOf = ({ trace, state }, stack) => Math.min(
   Math.max(0, Math.floor(state.token)),
   piecesOf(trace, stack).length - 1,
+);
+
+/**
+ * Which token's answer is looked at: the chosen one; when none was, the last of a text to be continued, the masked one of a
+ * text with a gap.
+ */
+export function answerOf({ trace, state }) {
+  const tokens = trace.target_tokens ?? trace.tokens;
+  if (state.token >= 0) return Math.min(state.token, tokens.length - 1);
+  if (trace.head === "lm") return tokens.length - 1;
+  const gap = tokens.findIndex((piece) => /^[<[]mask[>\]]$/i.test(piece));
+  return gap >= 0 ? gap : Math.min(1, tokens.length - 1);
+}
+
+/** Whether the way from the states to the answer bends (a pooler, a masked head), so that a logit is no sum of parts. */
+export const bends = ({ nodes, trace, model }) => model.recurrent || nodes.has("head.act") || (
+  trace.head === "classify" && nodes.has("pooler.out")
 );
 
 /** "decoder · block 2", or "block 2" when there is one stack. */

@@ -30,7 +30,7 @@ const SETTINGS = [
   ["seed", "seed", { min: 0, max: 99999, step: 1 }, "The same seed draws the same token"],
 ];
 
-export function sampling(ctx, { answer }) {
+export function sampling(ctx, { answer, before }) {
   const { state } = ctx;
   const field = ([key, name, limits, title]) => {
     const input = el(
@@ -55,19 +55,20 @@ export function sampling(ctx, { answer }) {
       SETTINGS.map(field),
       button("draw again", () => ctx.go({ seed: state.seed + 1 }), { title: "The next seed" }),
     ),
-    chain(state, answer),
+    chain(state, answer, before),
     answer.drawn ? interval(answer, state) : null,
   );
 }
 
 /** The way in one line: 800 logits → ÷ 0.8 → 40 of 800 kept → softmax → one drawn. */
-function chain({ temperature, seed }, { vocabulary, kept, sum, highest, drawn }) {
+function chain({ temperature, seed }, { vocabulary, kept, sum, highest, drawn }, before) {
+  const past = before?.drawn ? `, ${before.drawn.id === drawn?.id ? "as before" : `before ${show(before.drawn.piece)}`}` : "";
   const steps = [
     [`${vocabulary} logits`, "one per token"],
     [temperature > 0 ? `÷ ${format(temperature, 2)}` : "T = 0", temperature > 0 ? "temperature" : "the likeliest is taken"],
     [`softmax over all ${vocabulary}`, formula(`Σ e^{x − ${format(highest ?? 0, 2)}} = ${format(sum, 2)}`)],
     [`${kept} kept`, "scaled to sum to 1"],
-    drawn ? [show(drawn.piece), temperature > 0 ? `drawn with seed ${seed}` : "the likeliest"] : null,
+    drawn ? [show(drawn.piece), `${temperature > 0 ? `drawn with seed ${seed}` : "the likeliest"}${past}`] : null,
   ];
   return el(
     "ol",

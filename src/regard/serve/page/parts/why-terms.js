@@ -1,0 +1,135 @@
+/**
+ * The terms of a derivation, largest first; and of two runs, the terms that made the difference.
+ *
+ * In: what /why answered. Out: a list in which every factor leads on to its own derivation.
+ */
+
+import { minus } from "regard/delta.js";
+import { button, el, format, formula, signed } from "regard/dom.js";
+
+export const MOST = 100; // terms that can be asked for
+const FEW = 12; // changed terms that are listed
+
+/** The address of an operand: deeper by one. */
+const deeper = (ctx, node, index) => ctx.link({
+  node,
+  index,
+  trail: [...ctx.state.trail, [ctx.state.node, ctx.state.index]],
+});
+
+function onward(ctx, operand, digits = 3) {
+  const shown = format(operand.value, digits);
+  if (!operand.node) return el("span", { class: "number" }, shown);
+  const name = `${operand.node}[${operand.index.join(", ")}]`;
+  return el(
+    "a",
+    {
+      class: "number",
+      href: deeper(ctx, operand.node, operand.index),
+      title: name,
+      "aria-label": `${operand.label || name}: ${shown}`,
+    },
+    shown,
+  );
+}
+
+/** `expand()` shows all terms, or fewer again. */
+export function terms(ctx, why, expand) {
+  if (!why.terms.length) return null;
+  const most = Math.max(...why.terms.map(({ value }) => Math.abs(value)).filter(Number.isFinite), 1e-12);
+  const telling = why.terms.filter(({ value }) => value !== 0);
+  const rows = (telling.length ? telling : why.terms).map((term) => row(ctx, term, most, written(term)));
+  return el("div", { class: "terms" }, el("h3", {}, "Terms, largest first"), el("ul", {}, rows), rest(why, telling.length, expand));
+}
+
+/** What is not listed, in one sentence, and a button that lists it. */
+function rest({ terms: listed, rest: left }, telling, expand) {
+  const nothing = telling ? listed.length - telling + (left?.sum === 0 ? left.count : 0) : 0;
+  if (nothing) return el("p", { class: "rest" }, nothing === 1 ? "The other one is 0." : `The other ${nothing} are 0.`);
+  const longer = Math.min(MOST - listed.length, left?.count ?? 0);
+  const open = listed.length > FEW;
+  const some = longer < left?.count ? `${longer} of them` : longer === 1 ? "it" : `all ${longer}`;
+  const facts = { class: "quiet", "aria-expanded": String(open), data: { keep: "why:rest" } };
+  const more = longer > 0 || open ? button(longer > 0 ? `Show ${some}` : "Show fewer", expand, facts) : null;
+  if (!left?.count) return more ? el("p", { class: "rest" }, more) : null;
+  return el(
+    "p",
+    { class: "rest" },
+    left.count === 1 ? "The other one is " : `The other ${left.count} sum to `,
+    el("span", { class: "number" }, format(left.sum)),
+    ". ",
+    more,
+  );
+}
+
+/** What stands at the right of a term: nothing when its only factor already says it. */
+function written({ value, factors }) {
+  const alone = factors.length === 1 && Math.abs(factors[0].value - value) <= 1e-6 * Math.max(1, Math.abs(value));
+  return alone ? null : format(value);
+}
+
+/** The factors of a term, each shown by `one`; between them a sign when they are a product. */
+function factored({ value, factors }, one) {
+  const product = factors.reduce((total, factor) => total * factor.value, 1);
+  const between = Math.abs(product - value) <= 1e-4 * Math.abs(value) + 1e-9 ? " × " : ", ";
+  return factors.map((factor, at) => [at ? el("span", { class: "times" }, between) : null, one(factor)]);
+}
+
+const row = (ctx, term, most, figure) => line(
+  term.label,
+  factored(term, (factor) => onward(ctx, factor)),
+  figure,
+  term.value,
+  most,
+);
+
+function line(label, factors, figure, value, most) {
+  const width = Number.isFinite(value) ? (100 * Math.abs(value)) / most : 0;
+  return el(
+    "li",
+    {},
+    el("span", { class: "term-label" }, formula(label)),
+    el("span", { class: "term-factors" }, factors),
+    el("span", { class: "term-value" }, figure),
+    el("span", {
+      class: "term-bar",
+      data: { sign: value < 0 ? "minus" : "plus" },
+      style: { "--part": `${width.toFixed(1)}%` },
+    }),
+  );
+}
+
+/** The terms that changed most between two derivations of one number. */
+export function changes(ctx, before, after) {
+  const past = new Map(before.terms.map((term) => [term.label, term]));
+  const shared = after.terms.filter(({ label }) => past.has(label)).length;
+  if (!after.terms.length || !shared) return terms(ctx, after, () => {});
+  const now = new Map(after.terms.map((term) => [term.label, term]));
+  const all = [...new Set([...now.keys(), ...past.keys()])].map((label) => {
+    const [a, b] = [past.get(label), now.get(label)];
+    return { label, a, b, change: minus(b?.value ?? 0, a?.value ?? 0) };
+  });
+  const moved = all.filter(({ change }) => change !== 0).sort((x, y) => Math.abs(y.change) - Math.abs(x.change));
+  if (!moved.length) return el("p", { class: "rest" }, "No term changed.");
+  const most = Math.abs(moved[0].change) || 1;
+  const under = (why) => `< ${format(Math.abs(why.terms.at(-1).value))}`; // not among those that were asked for
+  const one = ({ label, a, b, change }) => line(
+    label,
+    [
+      a ? factored(a, (factor) => format(factor.value)) : under(before),
+      el("span", { class: "times" }, " → "),
+      b ? factored(b, (factor) => onward(ctx, factor)) : under(after),
+    ],
+    signed(change),
+    change,
+    most,
+  );
+  const shown = moved.slice(0, FEW);
+  return el(
+    "div",
+    { class: "terms" },
+    el("h3", {}, "Terms that changed most"),
+    el("ul", {}, shown.map(one)),
+    moved.length > shown.length ? el("p", { class: "rest" }, `${moved.length - shown.length} more changed by less.`) : null,
+  );
+}

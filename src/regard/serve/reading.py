@@ -1,0 +1,107 @@
+"""Requests whose texts are read whole, beside those that are written in slots: vectors, translations, replays.
+
+A few of them compute at a time, in threads; as many may wait for their turn as may wait for a slot, and who comes after
+them is refused. Between two batches it is asked whether the client is still there.
+"""
+
+import base64
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from fastapi import Request
+from torch import Tensor
+
+from regard.api import Model
+from regard.engine.generate import Answer
+from regard.errors import TaskError
+from regard.serve.call import Gone
+from regard.serve.engines import Engines
+from regard.serve.wire import EmbeddingWish, TranslationWish
+
+READERS = 2  # that compute at the same time
+BATCH = 16  # texts
+
+T = TypeVar("T")
+Given = str | list[int]
+
+
+async def computed(request: Request, work: Callable[..., T], *given: Any) -> T:
+    """What `work` returns, from a thread, when it is its turn."""
+    return await anyio.to_thread.run_sync(work, *given, limiter=request.app.state.readers)
+
+
+async def batched(request: Request, work: Callable[[Sequence[Any]], list[T]], texts: Sequence[Any]) -> list[T]:
+    """`work` on a few texts after the others, as long as somebody waits for it."""
+    done: list[T] = []
+    for first in range(0, len(texts), BATCH):
+        if await request.is_disconnected():
+            raise Gone
+        done += await computed(request, work, texts[first : first + BATCH])
+    return done
+
+
+def fitting(model: Model, texts: Sequence[Given], most: int) -> int:
+    """The number of tokens in all. A text that does not fit is refused: nothing is left out unsaid."""
+    encoded = iter(model.tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
+    lengths = [len(next(encoded) if isinstance(text, str) else text) for text in texts]
+    if max(lengths) > most:
+        raise TaskError(f"Text {lengths.index(max(lengths))} of input has {max(lengths):,} tokens; {most:,} fit.")
+    return sum(lengths)
+
+
+# ── vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def embed(request: Request, wish: EmbeddingWish) -> dict[str, Any]:
+    texts = wish.texts()
+
+    def open() -> tuple[Model, int]:
+        model = engines.model(wish.model)
+        most = min(model.pooling.max_tokens or model.spec.context, model.spec.source_context)
+        return model, fitting(model, texts, most)
+
+    engines: Engines = request.app.state.engines
+    with engines.reading():
+        model, tokens = await computed(request, open)
+        request.scope["facts"].update(model=wish.model, prompt_tokens=tokens)
+        vectors = await batched(request, lambda some: list(spelt(model.embed(some), wish.encoding_format)), texts)
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": wish.model, "usage": usage}
+
+
+def spelt(vectors: Tensor, format: str | None) -> Iterator[Any]:
+    for vector in vectors.float():
+        yield (
+            base64.b64encode(vector.numpy().astype("<f4").tobytes()).decode() if format == "base64" else vector.tolist()
+        )
+
+
+# ── translations ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def translate(request: Request, wish: TranslationWish) -> dict[str, Any]:
+    texts, engines, facts = wish.texts(), request.app.state.engines, request.scope["facts"]
+
+    def open() -> tuple[Model, int]:
+        model = engines.model(wish.model)
+        if model.spec.kind != "encoder-decoder" or model.spec.head.kind != "lm":
+            raise TaskError(f"{wish.model} does not translate; this needs an encoder-decoder (BART, Marian, …).")
+        return model, fitting(model, texts, model.spec.source_context)
+
+    with engines.reading():
+        model, tokens = await computed(request, open)
+        facts |= {"model": wish.model, "prompt_tokens": tokens, "answers": len(texts)}
+
+        def write(some: Sequence[str]) -> list[Answer]:
+            return [best for best, *_ in model.answers(some, **wish.sampling())]
+
+        answers = await batched(request, write, texts)
+    facts["completion_tokens"] = written = sum(len(answer.ids) for answer in answers)
+    data = [
+        {"object": "translation", "index": i, "text": answer.text, "finish_reason": answer.finished}
+        for i, answer in enumerate(answers)
+    ]
+    usage = {"prompt_tokens": tokens, "completion_tokens": written, "total_tokens": tokens + written}
+    return {"object": "list", "data": data, "model": wish.model, "usage": usage}
