@@ -3,8 +3,9 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -16,6 +17,20 @@ import torch
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what runs in its background ignore Ctrl-C
 torch.set_num_threads(1)  # tiny tensors, and pytest-xdist already uses every core
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, which finds no host but this machine. One for all tests: Playwright cannot be begun twice in a process."""
+    from playwright.sync_api import sync_playwright
+
+    from browser import CHROMIUM
+
+    away = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", away])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

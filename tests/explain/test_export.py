@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import regard
 from browser import CHROMIUM, Screen, number
@@ -31,11 +31,10 @@ GPT = "Once upon a time there was a little"
 
 
 @pytest.fixture(scope="module")
-def context() -> Iterator[BrowserContext]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser.new_context(offline=True, viewport={"width": 1280, "height": 800})
-        browser.close()
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800})
+    yield context
+    context.close()
 
 
 @pytest.fixture

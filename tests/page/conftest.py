@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext
 from safetensors.torch import load_file, save_file
 
 from browser import CHROMIUM, Screen
@@ -122,15 +122,6 @@ def address(models: list[Path], runs: list[Path]) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     server.should_exit = True
     thread.join(timeout=20)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    away = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", away])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
