@@ -4,6 +4,7 @@ The engine is a plain shared library that Python opens with ctypes, so it fits e
 """
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
@@ -37,7 +38,8 @@ class BuildNative(build_ext):
         """An editable install: into the tree itself."""
         built = Path(self.build_lib) / "regard" / "engine" / "native" / native.NAME
         if built.exists():
-            shutil.copy(built, NATIVE / native.NAME)
+            new = shutil.copy(built, NATIVE / f"{native.NAME}.new")
+            os.replace(new, NATIVE / native.NAME)  # whoever runs on the old one keeps it
 
 
 class AnyPython(bdist_wheel):

@@ -1,6 +1,7 @@
 """llama.cpp, asked line by line for its rates; runs under an interpreter that has llama-cpp-python, not under ours.
 
-`decode PROMPT NEW` · `prefill LENGTH` · `streams STREAMS PROMPT NEW`, each answered with tokens a second.
+`decode PROMPT NEW` · `prefill LENGTH` · `streams STREAMS PROMPT NEW`, each answered with tokens a second. With a question
+after the number of threads it says one token and ends.
 """
 
 import sys
@@ -63,10 +64,15 @@ class Streams:
         return self.n * new / (time.perf_counter() - begin)
 
 
-def main(path: str, threads: int) -> None:
+def main(path: str, threads: int, question: str | None = None) -> None:
     model = Llama(
         path, n_ctx=4608, n_batch=512, n_threads=threads, n_threads_batch=threads, flash_attn=True, verbose=False
     )
+    if question is not None:
+        messages: Any = [{"role": "user", "content": question}]
+        answer: Any = model.create_chat_completion(messages, max_tokens=1, temperature=0)
+        print(answer["choices"][0]["message"]["content"])
+        return
     streams: Streams | None = None
     for line in sys.stdin:
         what, *numbers = line.split()
@@ -80,4 +86,4 @@ def main(path: str, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

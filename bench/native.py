@@ -107,6 +107,7 @@ def smollm2() -> Iterator[Comparison | Share]:
 
 def decode(engine: Engine, streams: int, prompt: int, new: int) -> float:
     """Tokens a second of all streams together, after the prompts were read."""
+    engine.last = None  # nothing is known of the text
     decoder = FastDecoder(engine, [[5 + i % 1000 for i in range(prompt)]] * streams, new + 1)
     decoder.start()
     ids = torch.full((streams,), 5)
@@ -117,6 +118,7 @@ def decode(engine: Engine, streams: int, prompt: int, new: int) -> float:
 
 
 def prefill(engine: Engine, length: int) -> float:
+    engine.last = None
     decoder = FastDecoder(engine, [[5 + i % 1000 for i in range(length)]], 1)
     begin = time.perf_counter()
     decoder.start()

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import regard
 import tiny
 import tiny_tokenizers
 from regard.engine import choose
 from regard.engine.decode import Decoder, Translator
-from regard.engine.fast import Engine, FastDecoder, FastTranslator, Text, suits
+from regard.engine.fast import Engine, FastDecoder, FastTranslator, suits
 from regard.engine.lanes import NativeLanes, Piece
 from regard.engine.native import library as native
 from regard.engine.settings import Settings
@@ -116,7 +118,7 @@ def test_logits_of_several_places_are_those_of_each(saved):
     """Also where a text is longer than what goes through at a time, and another stands behind it."""
     model = regard.load(saved("mistral"))
     engine, capacity = engine_of(model, max_rows=4), 32
-    texts = [Text(engine.text_bytes(engine.written, capacity)) for _ in ROWS]
+    texts = [engine.text(capacity) for _ in ROWS]
     together = engine.write(texts, ROWS, capacity, wanted=[7, 0, 5])
     expected = [
         FastDecoder(engine, [ROWS[i][:end]], 1).start()[0]
@@ -333,3 +335,41 @@ def test_choosing_the_engine(saved, monkeypatch, caplog):
         assert sum("PyTorch computes instead" in record.message for record in caplog.records) == 1  # said once
     finally:
         native.library.cache_clear()
+
+
+# ── going on ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(same=st.integers(0, 30), first=st.integers(1, 30), more=st.integers(1, 12), new=st.integers(0, 9))
+@settings(max_examples=25, deadline=None)
+def test_a_text_that_begins_like_the_last_one_goes_on_from_there(talker, same, first, more, new):
+    """A prompt takes over the keys and values of what it has in common with the text before it: equal to the bit."""
+    before = [5 + 7 * i % 40 for i in range(first)]
+    prompt = [*before[:same], *(6 + 11 * i % 40 for i in range(more))]
+    earlier = FastDecoder(talker, [before], new + 8)
+    earlier.start()
+    for i in range(new):
+        earlier.step(torch.tensor([9 + i]))
+    going_on, alone = FastDecoder(talker, [prompt], 3), FastDecoder(talker, [prompt, [3]], 3)
+    assert torch.equal(going_on.start(), alone.start()[:1])
+    assert going_on.texts[0].ids == prompt
+    assert torch.equal(going_on.step(torch.tensor([8])), alone.step(torch.tensor([8, 8]))[:1])
+
+
+@pytest.fixture(scope="module")
+def talker(saved):
+    return engine_of(regard.load(saved("llama-gqa-tied")))
+
+
+def test_a_conversation_does_not_read_itself_again(saved, monkeypatch):
+    model = regard.load(saved("llama-gqa-tied"), engine="native")
+    read, write = [], Engine.write
+
+    def listen(engine, texts, tokens, *more):
+        read.append(len(tokens[0]))
+        return write(engine, texts, tokens, *more)
+
+    monkeypatch.setattr(Engine, "write", listen)
+    first = model.answers([5, 6, 7, 8, 9], temperature=0, max_new_tokens=4)[0][0].ids
+    model.answers([5, 6, 7, 8, 9, *first, 11, 12], temperature=0, max_new_tokens=2)
+    assert read == [5, 1, 1, 1, 3, 1], "of the second prompt, what the first answer's last token and the new words are"

@@ -38,12 +38,27 @@ def suits(spec: Spec) -> bool:
 
 
 class Text:
-    """Keys and values of one text, and how many tokens of it have been read."""
+    """Keys and values of one text, and the ids that have been read of it."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, capacity: int) -> None:
         self.memory = zeros(size, dtype=np.uint8)
         self.pointer: int = self.memory.ctypes.data
-        self.length = 0
+        self.capacity = capacity
+        self.ids: list[int] = []
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+    def cut(self, length: int) -> None:
+        """Forget what stands behind the first so many tokens."""
+        assert length <= self.length
+        del self.ids[length:]
+
+
+def common(a: Sequence[int], b: Sequence[int], most: int) -> int:
+    """How many of the first `most` are equal."""
+    return next((i for i in range(most) if a[i] != b[i]), most)
 
 
 class Rows:
@@ -107,6 +122,7 @@ class Engine:
         self.native, self.spec, self.half = native, spec, half_cache
         self.threads = min(threads or os.cpu_count() or 1, MOST_THREADS)
         self.lock = threading.Lock()
+        self.last: Text | None = None  # the text begun last on its own: a conversation goes on where it was
         self.arena = Arena(native)
         self.crossed: c.Cache | None = None
         self.reader: Side | None = None
@@ -159,10 +175,29 @@ class Engine:
     def text_bytes(self, layout: c.Cache, capacity: int) -> int:
         return int(self.native.regard_text_bytes(layout, capacity))
 
-    def copy(self, text: Text, to: Text, length: int, capacity: int) -> None:
+    def text(self, room: int) -> Text:
+        """An empty text with room for so many tokens."""
+        capacity = up(room, 32)
+        return Text(self.text_bytes(self.written, capacity), capacity)
+
+    def copy(self, text: Text, to: Text, length: int) -> None:
         """The first `length` tokens of a text become those of another."""
-        self.native.regard_fork(ctypes.byref(self.written), capacity, to.pointer, text.pointer, length)
-        to.length = length
+        with self.lock:
+            self._copy(text, to, length)
+
+    def _copy(self, text: Text, to: Text, length: int) -> None:
+        sizes = to.pointer, to.capacity, text.pointer, text.capacity, length
+        self.native.regard_fork(ctypes.byref(self.written), *sizes)
+        to.ids = text.ids[:length]
+
+    def resume(self, text: Text, ids: Sequence[int]) -> int:
+        """How many tokens, but never the last, an empty text has in common with the one begun before it and takes over."""
+        with self.lock:
+            before, self.last = self.last, text
+            same = 0 if before is None else common(before.ids, ids, min(before.length, len(ids) - 1))
+            if before is not None and same:
+                self._copy(before, text, same)
+        return same
 
     def write(
         self,
@@ -194,7 +229,7 @@ class Engine:
                     rows.positions[here] = np.arange(text.length, text.length + len(now))
                     if sources:
                         rows.sources[here], rows.lengths[here] = sources[i].pointer, sources[i].length
-                    text.length += len(now)
+                    text.ids += now
                     filled += len(now)
                     last = min(len(now), max(0, wanted[i] - len(left)))  # of these rows, so many are wanted
                     rows.wanted[chosen : chosen + last] = np.arange(filled - last, filled)
@@ -270,14 +305,12 @@ class FastDecoder:
     def __init__(self, engine: Engine, prompts: Sequence[Sequence[int]], room: int) -> None:
         self.engine, self.prompts = engine, prompts
         self.capacity = up(max(map(len, prompts)) + room, 32)
-        self.texts = [self._text() for _ in prompts]
+        self.texts = [engine.text(self.capacity) for _ in prompts]
         self.sources: list[Source] | None = None
 
-    def _text(self) -> Text:
-        return Text(self.engine.text_bytes(self.engine.written, self.capacity))
-
     def start(self) -> Tensor:
-        return self.engine.write(self.texts, self.prompts, self.capacity, self.sources)
+        known = self.engine.resume(self.texts[0], self.prompts[0]) if len(self.texts) == 1 and not self.sources else 0
+        return self.engine.write(self.texts, [ids[known:] for ids in self.prompts], self.capacity, self.sources)
 
     def step(self, ids: Tensor) -> Tensor:
         return self.engine.write(self.texts, [[id] for id in ids.tolist()], self.capacity, self.sources)
@@ -290,8 +323,7 @@ class FastDecoder:
     def cut(self, lengths: Sequence[int]) -> None:
         """Forget what stands behind the first so many tokens of every row."""
         for text, length in zip(self.texts, lengths, strict=True):
-            assert length <= text.length
-            text.length = length
+            text.cut(length)
 
     def pick(self, rows: Sequence[int]) -> None:
         """The first to continue a text keeps its cache; others get a copy, in the memory of those given up."""
@@ -302,8 +334,8 @@ class FastDecoder:
                 kept.add(row)
                 picked.append(self.texts[row])
                 continue
-            text = spare.pop() if spare else self._text()
-            self.engine.copy(self.texts[row], text, self.texts[row].length, self.capacity)
+            text = spare.pop() if spare else self.engine.text(self.capacity)
+            self.engine.copy(self.texts[row], text, self.texts[row].length)
             picked.append(text)
         self.texts = picked
         self.sources = None if self.sources is None else [self.sources[row] for row in rows]

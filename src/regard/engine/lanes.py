@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.engine.decode import lay_out_for_decoding
-from regard.engine.fast import Engine, Text
+from regard.engine.fast import Engine
 from regard.engine.packing import up
 from regard.model.spec import StackSpec
 from regard.model.transformer import DecoderOnly
@@ -134,10 +134,7 @@ class NativeLanes:
         self.engine, self.slots, self.room, self.chunk = engine, slots, room, chunk
         self.capacity = up(room, 32)
         self.most_bytes = slots * native_bytes(engine, room)
-        self._texts = [self._new() for _ in range(slots)]
-
-    def _new(self) -> Text:
-        return Text(native_bytes(self.engine, self.room))
+        self._texts = [engine.text(room) for _ in range(slots)]
 
     def feed(self, pieces: Sequence[Piece]) -> Tensor:
         texts, ids = [self._texts[piece.slot] for piece in pieces], [piece.ids for piece in pieces]
@@ -147,11 +144,11 @@ class NativeLanes:
         mine, theirs = self._texts[slot], self._texts[source]
         assert length <= theirs.length
         if source != slot:
-            self.engine.copy(theirs, mine, length, self.capacity)
-        mine.length = length
+            self.engine.copy(theirs, mine, length)
+        mine.cut(length)
 
     def free(self, slot: int) -> None:
-        self._texts[slot] = self._new()
+        self._texts[slot] = self.engine.text(self.room)
 
 
 def native_bytes(engine: Engine, room: int) -> int:

@@ -27,6 +27,7 @@ from queue import SimpleQueue
 import torch
 from torch import Tensor
 
+from regard.engine.fast import common
 from regard.engine.generate import Answer, Token, Writer
 from regard.engine.lanes import Lanes, Piece
 from regard.engine.sample import RowState, next_ids, top_logprobs
@@ -377,8 +378,3 @@ def likeliest(logits: Tensor, count: int) -> list[tuple[int, float]]:
         return []
     ids, logprobs = top_logprobs(logits, count)
     return list(zip(ids[0].tolist(), logprobs[0].tolist(), strict=True))
-
-
-def common(a: Sequence[int], b: Sequence[int], most: int) -> int:
-    """How many of the first `most` are equal."""
-    return next((i for i in range(most) if a[i] != b[i]), most)

@@ -12,10 +12,7 @@ from typing import Any
 import torch
 
 from regard.api import Model
-from regard.engine.fast import Text
 from regard.engine.generate import Answer, Token
-from regard.engine.lanes import native_bytes
-from regard.engine.packing import up
 from regard.engine.sample import RowState, logprobs, next_ids
 from regard.engine.schedule import likeliest
 from regard.errors import TaskError
@@ -103,10 +100,10 @@ def prompt_tokens(model: Model, ids: list[int], alternatives: int | None) -> lis
 def every_logits(model: Model, ids: list[int]) -> Iterator[torch.Tensor]:
     """The logits of what follows each token of a text, a block of rows at a time."""
     if (engine := model.engine) is not None:
-        text, room = Text(native_bytes(engine, len(ids))), up(len(ids), 32)
+        text = engine.text(len(ids))
         for first in range(0, len(ids), ROWS):
             block = ids[first : first + ROWS]
-            yield engine.write([text], [block], room, wanted=[len(block)])
+            yield engine.write([text], [block], text.capacity, wanted=[len(block)])
         return
     net = model.net
     assert isinstance(net, DecoderOnly)

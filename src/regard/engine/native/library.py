@@ -80,7 +80,7 @@ SIGNATURES = {
     "regard_pack": (c_int, [c_int32, c_void_p, c_int64, c_int64, c_void_p]),
     "regard_scratch_bytes": (c_int64, [c_int32]),
     "regard_text_bytes": (c_int64, [POINTER(Cache), c_int64]),
-    "regard_fork": (None, [POINTER(Cache), c_int64, c_void_p, c_void_p, c_int64]),
+    "regard_fork": (None, [POINTER(Cache), c_void_p, c_int64, c_void_p, c_int64, c_int64]),
     "regard_log_totals": (None, [c_void_p, c_int64, c_int64, c_int64, c_void_p]),
     "regard_ranked": (c_int, [c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p]),
     "regard_choose": (c_char_p, [c_char_p]),

@@ -232,10 +232,11 @@ int64_t regard_text_bytes(const cache *c, int64_t capacity) {
 }
 
 /* The first `length` tokens of a text, for another text that begins with them. */
-void regard_fork(const cache *c, int64_t capacity, void *to, const void *from, int64_t length) {
-    const int64_t size = c->half ? 2 : 4, head = capacity * c->width * size, used = padded(length) * c->width * size;
+void regard_fork(const cache *c, void *to, int64_t to_capacity, const void *from, int64_t from_capacity, int64_t length) {
+    const int64_t token = c->width * (c->half ? 2 : 4);
     for (int64_t i = 0; i < 2 * (int64_t)c->layers * c->heads; i++)
-        memcpy((uint8_t *)to + i * head, (const uint8_t *)from + i * head, (size_t)used);
+        memcpy((uint8_t *)to + i * to_capacity * token, (const uint8_t *)from + i * from_capacity * token,
+               (size_t)(padded(length) * token));
 }
 
 /* log Σ exp of each row. */
