@@ -37,8 +37,8 @@ class Search:
         self.running = [row] + [row.fork() for _ in range(self.k - 1)]
         self.spoken: list[tuple[float, ...]] = [()] * self.k  # log-probabilities so far
         self.scores = [0.0] + [NEVER] * (self.k - 1)  # at first all beams are the same: only one counts
-        self.finished: list[Beam] = []
         self.over = row.done
+        self.finished = [Beam((), (), 0.0, row.finished)] * self.k if row.finished else []  # nothing was to be written
 
     @property
     def width(self) -> int:

@@ -156,17 +156,27 @@ class Trace:
     def show(self, name: str, x: Tensor) -> None:
         """Be shown a tensor of the run, in order."""
         self._shapes[name] = tuple(x.shape[1:])
+        place = inside_of(name)
+        if place is None:
+            self._keep_on_spine(name, x)
+        elif self.wants(name):
+            self._sizes[place] += x.nbytes
+            if self._wanted is not None or name.endswith(".weights"):
+                self._held.keep(name, place, x)
+
+    def keep(self, name: str, x: Tensor) -> None:
+        """Be shown a tensor of a block that is run again."""
+        place = inside_of(name)
+        if place is None:
+            self._keep_on_spine(name, x)
+        elif self.wants(name):
+            self._held.keep(name, place, x)
+
+    def _keep_on_spine(self, name: str, x: Tensor) -> None:
+        self._held.keep(name, None, x)
         if name == "logits":  # what follows from them is as large as they are, and made in a moment when asked for
             self._shapes["probabilities"] = self._shapes[name]
-        self._sizes[inside_of(name)] += x.nbytes if self.wants(name) else 0
-        self.keep(name, x, all=self._wanted is not None or name.endswith(".weights"))
-
-    def keep(self, name: str, x: Tensor, all: bool = True) -> None:
-        """all: also what lies inside a block."""
-        place = inside_of(name)
-        if place is None or (all and self.wants(name)):
-            self._held.keep(name, place, x)
-        if place is None and (block := block_of(name)) is not None:
+        if (block := block_of(name)) is not None:
             self._held.make_room(block, self._sizes[block], len(self.ids))
 
     @property
