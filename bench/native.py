@@ -7,6 +7,7 @@ llama.cpp and CTranslate2 are what `make peers` installs; without them their row
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from regard.model.transformer import build
 from regard.store.rounding import round_weights
 
 THREADS, STREAMS, FAR = 2, 16, 4000
-SENTENCES, SOURCE, BEAMS, TARGET = 8, 24, 4, 24
+BATCHES, SOURCE, BEAMS, TARGET = (1, 8), 24, 4, 24  # sentences at a time, tokens of each, beams, tokens written
 MARIAN = transformers.MarianConfig(
     vocab_size=58101,
     d_model=512,
@@ -172,47 +173,45 @@ def gpt2(directory: Path) -> Iterator[Comparison]:
 def marian(directory: Path) -> Iterator[Comparison]:
     theirs = transformers.MarianMTModel(MARIAN).eval()
     theirs.save_pretrained(directory)
-    asked = f"translate {SENTENCES} {SOURCE} {BEAMS} {TARGET}"
-    python, what = interpreter(), f"translate {SENTENCES} × {SOURCE} tokens into {TARGET}, {BEAMS} beams"
+    python = interpreter()
     for name, kind, engine in engines(MARIAN):
+        for n in BATCHES:
+            what = f"translate {n} × {SOURCE} tokens into {TARGET}, {BEAMS} beams"
+            asked = f"translate {n} {SOURCE} {BEAMS} {TARGET}"
 
-        def write(engine: Engine = engine) -> float:
-            return translate(engine)
+            def write(engine: Engine = engine, n: int = n) -> float:
+                return translate(engine, n)
 
-        yield alternate(
-            f"Marian 6 + 6 layers × 512, {name}, {what}",
-            "tok/s",
-            write,
-            lambda: their_translation(theirs),
-            rounds=3,
-            aim=3.0,
-        )
-        if python is not None:
-            with Peer(python, "ctranslate2_peer.py", directory, kind, THREADS) as peer:
-                label = f"Marian 6 + 6 × 512, {name} (peer: CTranslate2), {what}"
-                yield alternate(label, "tok/s", write, lambda: peer.ask(asked), rounds=3, aim=1.0)
+            def their_turn(n: int = n) -> float:
+                return their_translation(theirs, n)
+
+            yield alternate(f"Marian 6 + 6 × 512, {name}, {what}", "tok/s", write, their_turn, aim=3.0)
+            if python is not None:
+                with Peer(python, "ctranslate2_peer.py", directory, kind, THREADS) as peer:
+                    label = f"Marian 6 + 6 × 512, {name} (peer: CTranslate2), {what}"
+                    yield alternate(label, "tok/s", write, partial(peer.ask, asked), aim=1.0)
 
 
-def sources() -> list[list[int]]:
-    return [[5 + (7 * i + j) % 1000 for j in range(SOURCE)] for i in range(SENTENCES)]
+def sources(n: int) -> list[list[int]]:
+    return [[5 + (7 * i + j) % 1000 for j in range(SOURCE)] for i in range(n)]
 
 
 @torch.inference_mode()
-def translate(engine: Engine) -> float:
+def translate(engine: Engine, n: int) -> float:
     first = MARIAN.decoder_start_token_id
     settings = Settings(num_beams=BEAMS, max_new_tokens=TARGET, min_new_tokens=TARGET, eos_token_id=(0,))
     begin = time.perf_counter()
-    rows = [row for _ in range(SENTENCES) for row in start(settings, [first], TARGET)]
-    found = beam_search(FastTranslator(engine, sources(), [[first]] * SENTENCES, TARGET), rows)
-    rate = SENTENCES * TARGET / (time.perf_counter() - begin)
+    rows = [row for _ in range(n) for row in start(settings, [first], TARGET)]
+    found = beam_search(FastTranslator(engine, sources(n), [[first]] * n, TARGET), rows)
+    rate = n * TARGET / (time.perf_counter() - begin)
     assert all(len(beams[0].ids) == TARGET for beams in found)
     return rate
 
 
 @torch.inference_mode()
-def their_translation(model: Any) -> float:
+def their_translation(model: Any, n: int) -> float:
     begin = time.perf_counter()
     model.generate(
-        torch.tensor(sources()), num_beams=BEAMS, max_new_tokens=TARGET, min_new_tokens=TARGET, do_sample=False
+        torch.tensor(sources(n)), num_beams=BEAMS, max_new_tokens=TARGET, min_new_tokens=TARGET, do_sample=False
     )
-    return SENTENCES * TARGET / (time.perf_counter() - begin)
+    return n * TARGET / (time.perf_counter() - begin)
