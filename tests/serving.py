@@ -1,11 +1,13 @@
 """A live server on a free port, and a tiny model that chats, for the tests of several folders."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import transformers as hf
 import uvicorn
@@ -19,6 +21,7 @@ from regard.serve.shelf import Shelf
 from regard.text.tokenizer import Tokenizer
 
 CHAT = "tiny-chat"
+T = TypeVar("T")
 
 
 def make_chat_model(folder: Path) -> Path:
@@ -68,3 +71,9 @@ def until(condition: Any, seconds: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """In a thread of its own, since Playwright's loop may be running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

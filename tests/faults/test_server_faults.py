@@ -1,6 +1,5 @@
 """The server under bad requests, bad clients and too many of them: who is at fault feels it, and nobody else."""
 
-import asyncio
 import json
 import logging
 import os
@@ -428,7 +427,7 @@ def test_many_streams_with_cancellations_are_each_what_they_are_alone(page):
     app = serving.server_of(["toy-gpt"], page, slots=6, queue=64)
     with serving.running(app) as address:
         load = Load(address, "toy-gpt", expected, streams=64, cancelled=0.2)
-        asyncio.run(load.run(requests=96))
+        serving.run_async(load.run(requests=96))
         final = counts(app.state.engines)
     assert load.wrong == []
     assert load.finished + load.left == 96

@@ -164,7 +164,7 @@ def test_who_comes_after_those_who_wait_gets_a_429(http, monkeypatch):
             gate.set()
             return [third.status_code, *[(await task).status_code for task in first]]
 
-    assert asyncio.run(crowd()) == [429, 200, 200]
+    assert serving.run_async(crowd()) == [429, 200, 200]
     assert http.post("/v1/embeddings", json=wish).status_code == 200
 
 
