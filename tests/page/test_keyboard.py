@@ -29,6 +29,7 @@ def test_a_whole_session_on_the_keyboard(screen: Screen) -> None:
     page.keyboard.type(TEXT)
     screen.press("Enter", "Escape")
     expect(page.locator("#stage .tokens .token")).to_have_count(len(trace.tokens))
+    screen.drawn("attention")
 
     screen.press("}")
     expect(page.locator(".stage-title")).to_contain_text("block 1")

@@ -166,7 +166,7 @@ function complete(now) {
 
 function draw(now) {
   const ctx = contextOf(now);
-  const focused = document.activeElement?.dataset?.keep;
+  const focused = document.activeElement;
   document.title = `${now.model} · ${panels().find(([id]) => id === now.stage)?.[1] ?? "regard"} · regard`;
   header(places.header, { models: held.models, model: held.model, state, backend, trace: held.base });
   map(places.map, ctx);
@@ -181,9 +181,10 @@ function draw(now) {
   refocus(focused);
 }
 
-/** After drawing, the keyboard is where it was. */
-function refocus(keep) {
-  if (!keep || (document.activeElement && document.activeElement !== document.body)) return;
+/** After drawing, the keyboard is where it was; who has left a field that is still there is not taken back to it. */
+function refocus(before) {
+  const keep = before?.dataset?.keep;
+  if (!keep || before.isConnected || (document.activeElement && document.activeElement !== document.body)) return;
   const again = [...document.querySelectorAll("[data-keep]")].find((one) => one.dataset.keep === keep && !one.closest(
     "[data-coming]",
   ));
