@@ -110,8 +110,8 @@ def costs(model: Model) -> Iterator[Comparison | Share]:
         assert len(theirs(batch, output_attentions=True, use_cache=False).attentions) == 30
 
     what = "SmolLM2-135M, float32, attention weights"
-    yield rates(weights, attentions, f"{what}, the rest on demand (theirs: nothing else)", 1.0)
-    yield rates(everything, attentions, f"{what} and every other intermediate (theirs: nothing else)")
+    yield rates(weights, attentions, f"{what}, the rest on demand (theirs: nothing else)")
+    yield rates(everything, attentions, f"{what} and every other intermediate (theirs: nothing else)", 1.0)
 
 
 def rates(ours: Callable[[], Any], theirs: Callable[[], Any], what: str = "", aim: float | None = None) -> Comparison:
