@@ -69,6 +69,16 @@ class Terminal:
         before, found, self.seen = self.seen.partition(end)
         return (before + found).decode(errors="replace")
 
+    def press(self, keys, answer):
+        """Until they are answered. A signal between the prompt and Python's waiting for a key is only seen at the next
+        key, which from a person comes soon."""
+        for _ in range(10):
+            os.write(self.fd, keys)
+            shown = self.until(answer, 5)
+            if answer.decode() in shown:
+                return
+        raise AssertionError(f"{keys!r} was not answered: {shown!r}")
+
     def leave(self):
         rest = self.until(b"\0")
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -90,10 +100,10 @@ def test_a_conversation_at_a_terminal(tiny_model):
         (b"/history\n", b"user: the cat\r\nassistant: "),
         (b"/undo\n", b"The last exchange is taken back.\r\n> "),
         (b"/history\n", b"Nothing was said yet.\r\n> "),
-        (b"\x03", b"/exit or Ctrl-D leaves.\r\n> "),
     ):
         os.write(terminal.fd, keys)
         assert terminal.until(answer).encode(errors="replace").endswith(answer)
+    terminal.press(b"\x03", b"/exit or Ctrl-D leaves.\r\n> ")
     os.write(terminal.fd, b"\x04")
     code, rest = terminal.leave()
     assert code == 0
