@@ -19,8 +19,8 @@ from bench.generation import LONG, NEW, PROMPT, their_decode, their_prefill
 from bench.peer import Peer, interpreter
 from bench.versus import Comparison, Share, alternate, memory_speed
 from regard.engine.beam import beam_search
-from regard.engine.choose import engine_of_network
 from regard.engine.fast import Engine, FastDecoder, FastTranslator
+from regard.engine.of_network import engine_of_network
 from regard.engine.sample import start
 from regard.engine.settings import Settings
 from regard.model.registry import spec_of

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -30,8 +31,16 @@ V = 24
 quick = settings(max_examples=50, deadline=None)
 
 
-def random_logits(seed: int, rows: int = 1, n_vocab: int = V, scale: float = 3.0) -> torch.Tensor:
-    return torch.randn(rows, n_vocab, generator=torch.Generator().manual_seed(seed)) * scale
+def random_logits(seed: int, rows: int = 1, n_vocab: int = V, scale: float = 3.0) -> np.ndarray:
+    return (torch.randn(rows, n_vocab, generator=torch.Generator().manual_seed(seed)) * scale).numpy()
+
+
+def zeros(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def listed(scores: list[list[float]]) -> np.ndarray:
+    return np.array(scores, np.float32)
 
 
 def row_after(given: Settings, prompt: list[int], answer: list[int], limit: int | None = None) -> RowState:
@@ -72,12 +81,14 @@ def hf_processors(given: Settings, prompt_length: int, limit: int) -> hf.LogitsP
     return GenerationMixin._get_logits_processor(Asked(), config, input_ids_seq_length=prompt_length, device="cpu")
 
 
-def hf_distribution(logits: torch.Tensor, given: Settings, prompt: list[int], answer: list[int], limit: int):
+def hf_distribution(
+    logits: np.ndarray, given: Settings, prompt: list[int], answer: list[int], limit: int
+) -> np.ndarray:
     ids = torch.tensor([prompt + answer])
-    scores = hf_processors(given, len(prompt), limit)(ids, logits.double())
+    scores = hf_processors(given, len(prompt), limit)(ids, torch.from_numpy(logits).double())
     if given.temperature == 0:
-        return torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).double()
-    return scores.softmax(-1)
+        return torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).double().numpy()
+    return scores.softmax(-1).numpy()
 
 
 token = st.integers(0, V - 1)
@@ -117,11 +128,11 @@ class TestAgainstHuggingFace:
         limit = 5
         row = row_after(asked, prompt, answer, limit)
         expected = hf_distribution(logits, asked, prompt, answer, limit)
-        if not expected.isfinite().all() or (adjust(logits, [row]) == -math.inf).all():
+        if not np.isfinite(expected).all() or (adjust(logits, [row]) == -math.inf).all():
             with pytest.raises(GenerationError, match="banned"):
                 distribution(logits, [row])
         else:
-            torch.testing.assert_close(distribution(logits, [row]), expected, rtol=0, atol=1e-6)
+            np.testing.assert_allclose(distribution(logits, [row]), expected, rtol=0, atol=1e-6)
 
     @pytest.mark.parametrize(
         "asked",
@@ -142,19 +153,19 @@ class TestAgainstHuggingFace:
         expected = hf_distribution(logits, given, [1], [], 5)
         ours = distribution(logits, [RowState(given, [1])])
         assert int((ours > 0).sum()) == int((expected > 0).sum())
-        torch.testing.assert_close(ours, expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-6)
 
     @quick
     @given(st.lists(st.integers(-2, 2), min_size=2, max_size=V), st.integers(1, V), st.sampled_from([0.0, 0.1, 0.2]))
     def test_ties_are_kept(self, scores, top_k, min_p):
-        logits = torch.tensor([scores], dtype=torch.float32)
+        logits = listed([scores])
         given = Settings(temperature=1.0, top_k=top_k, min_p=min_p, seed=0)
         expected = hf_distribution(logits, given, [0], [], 5)
-        torch.testing.assert_close(distribution(logits, [RowState(given, [0])]), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(distribution(logits, [RowState(given, [0])]), expected, rtol=0, atol=1e-6)
 
     @pytest.mark.parametrize(("top_p", "kept"), [(0.25, 1), (0.26, 2), (0.5, 2), (0.75, 3), (0.76, 4), (1e-9, 1)])
     def test_top_p_keeps_the_token_that_crosses(self, top_p, kept):
-        logits = torch.zeros(1, 4)
+        logits = zeros(1, 4)
         given = Settings(temperature=1.0, top_p=top_p, seed=0)
         ours = distribution(logits, [RowState(given, [0])])
         assert ours.tolist() == [[1 / kept] * kept + [0.0] * (4 - kept)]  # of equals, the lowest ids
@@ -173,7 +184,7 @@ class TestAgainstHuggingFace:
         row = row_after(given, [1], [1, 1], limit=3)
         ours = distribution(random_logits(0), [row])
         assert ours[0, [3, 7]].tolist() == [0.5, 0.5]
-        torch.testing.assert_close(ours, hf_distribution(random_logits(0), given, [1], [1, 1], 3))
+        np.testing.assert_allclose(ours, hf_distribution(random_logits(0), given, [1], [1, 1], 3), atol=1e-9)
 
     def test_begin_suppression_waits_for_the_forced_token(self):
         given = Settings(begin_suppress_tokens=[3], forced_bos_token_id=5)
@@ -185,16 +196,16 @@ class TestAgainstHuggingFace:
 class TestAdjust:
     def test_presence_and_frequency_count_the_answer_alone(self):
         row = row_after(Settings(presence_penalty=0.5, frequency_penalty=0.25), [1, 1, 1], [2, 3, 2])
-        assert adjust(torch.ones(1, 5), [row]).tolist() == [[1.0, 1.0, 0.0, 0.25, 1.0]]
+        assert adjust(zeros(1, 5) + 1, [row]).tolist() == [[1.0, 1.0, 0.0, 0.25, 1.0]]
 
     def test_bias_comes_before_the_repetition_penalty_and_that_before_presence(self):
         row = row_after(
             Settings(logit_bias={0: -3.0, 1: 3.0}, repetition_penalty=2.0, presence_penalty=1.0), [0], [1, 2]
         )
-        assert adjust(torch.tensor([[1.0, 1.0, -1.0, 1.0]]), [row]).tolist() == [[-4.0, 1.0, -3.0, 1.0]]
+        assert adjust(listed([[1.0, 1.0, -1.0, 1.0]]), [row]).tolist() == [[-4.0, 1.0, -3.0, 1.0]]
 
     def test_does_not_touch_the_logits(self):
-        logits = torch.ones(1, 4)
+        logits = zeros(1, 4) + 1
         adjust(logits, [row_after(Settings(suppress_tokens=[0], logit_bias={1: 1.0}), [0], [])])
         assert logits.tolist() == [[1.0] * 4]
 
@@ -206,15 +217,12 @@ class TestAdjust:
             row_after(Settings(forced_bos_token_id=1), [0], []),
         ]
         inf = math.inf
-        assert adjust(torch.full((4, 4), 2.0), rows).tolist() == [
+        assert adjust(zeros(4, 4) + 2, rows).tolist() == [
             [3.0, 2.0, 2.0, 2.0],
             [2.0, 2.0, 2.0, 2.0],
             [2.0, 1.0, 1.0, -inf],
             [-inf, 0.0, -inf, -inf],
         ]
-
-    def test_low_precision_logits_are_scored_in_float32(self):
-        assert adjust(torch.ones(1, 4, dtype=torch.bfloat16), [RowState(Settings(), [0])]).dtype == torch.float32
 
 
 class TestRandomBits:
@@ -250,7 +258,7 @@ def by_definition(scores: list[float], row: RowState) -> int:
 class TestNextIds:
     def test_greedy_takes_the_first_of_equals(self):
         rows = start(Settings(), [0])
-        ids, log_p = next_ids(torch.tensor([[0.0, 2.0, 2.0, 1.0]]), rows)
+        ids, log_p = next_ids(listed([[0.0, 2.0, 2.0, 1.0]]), rows)
         assert ids.tolist() == [1]
         assert log_p.item() == pytest.approx(2 - math.log(1 + 2 * math.exp(2) + math.e), abs=1e-6)
         assert rows[0].ids == [0, 1]
@@ -282,17 +290,17 @@ class TestNextIds:
         logits = random_logits(5, n_vocab=n_vocab, scale=1.5)
         P = distribution(logits, [RowState(Settings(seed=1, **asked), [0])])[0]
         rows = [RowState(Settings(seed=1, **asked), [0], sample=i) for i in range(draws)]
-        counts = torch.bincount(next_ids(logits.expand(draws, -1), rows)[0], minlength=n_vocab)
+        counts = np.bincount(next_ids(logits.repeat(draws, 0), rows)[0], minlength=n_vocab)
         likely = 5 / draws < P
         assert counts[P == 0].sum() == 0
-        chi_square = ((counts - draws * P) ** 2 / (draws * P))[likely].sum().item()
+        chi_square = ((counts - draws * P)[likely] ** 2 / (draws * P[likely])).sum()
         freedom = int(likely.sum()) - 1
         assert chi_square < freedom + 4 * math.sqrt(2 * freedom)  # four standard deviations
 
     def test_steps_of_one_row_are_independent(self):
         row = RowState(Settings(temperature=1.0, seed=4), [0])
         for _ in range(2000):
-            next_ids(torch.zeros(1, 4), [row])
+            next_ids(zeros(1, 4), [row])
         pairs = Counter(zip(row.ids[1::2], row.ids[2::2], strict=True))
         expected = 1000 / 16
         assert sum((pairs[i, j] - expected) ** 2 / expected for i in range(4) for j in range(4)) < 15 + 4 * 30**0.5
@@ -312,7 +320,7 @@ class TestNextIds:
         first = RowState(Settings(temperature=1.0), [0])
         again = RowState(Settings(temperature=1.0, seed=first.settings.seed), [0])
         for step in range(20):
-            next_ids(random_logits(step, rows=2, n_vocab=300)[:1].expand(2, -1), [first, again])
+            next_ids(random_logits(step, n_vocab=300).repeat(2, 0), [first, again])
         assert first.ids == again.ids
 
     @quick
@@ -337,26 +345,26 @@ class TestNextIds:
         """3000 equal scores: cuts that keep ties keep all, and top_p the lowest ids; none of that fits a first pool."""
         rows = [RowState(Settings(temperature=1.0, seed=2, **asked), [0], sample=i) for i in range(30)]
         expected = [random_bits(2, i, 0) * kept // 2**64 for i in range(30)]
-        assert next_ids(torch.zeros(30, 3000), rows)[0].tolist() == expected
+        assert next_ids(zeros(30, 3000), rows)[0].tolist() == expected
 
-    @pytest.mark.parametrize("temperature", [1e-300, 1e-9, 1e300])
+    @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-9, 1e300])
     def test_extreme_temperatures(self, temperature):
         rows = [RowState(Settings(temperature=temperature, seed=1), [0], sample=i) for i in range(300)]
-        ids, _ = next_ids(torch.tensor([[0.0, 90.0, -90.0]]).expand(300, -1), rows)
-        counts = torch.bincount(ids, minlength=3)
+        ids, _ = next_ids(listed([[0.0, 90.0, -90.0]] * 300), rows)
+        counts = np.bincount(ids, minlength=3)
         assert counts.tolist() == [0, 300, 0] if temperature < 1 else counts.min() > 60
 
     def test_a_row_without_choice_is_refused_before_any_row_moves(self):
         rows = [RowState(Settings(), [0]), RowState(Settings(suppress_tokens=[0, 1]), [0])]
         with pytest.raises(GenerationError, match="Every token of row 1 is banned"):
-            next_ids(torch.zeros(2, 2), rows)
+            next_ids(zeros(2, 2), rows)
         assert [row.step for row in rows] == [0, 0]
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf])
     @pytest.mark.parametrize("temperature", [0.0, 1.0])
     def test_damaged_logits_are_refused(self, bad, temperature):
         with pytest.raises(GenerationError, match=f"logits of row 0 hold {bad}"):
-            next_ids(torch.tensor([[0.0, bad, 1.0]]), [RowState(Settings(temperature=temperature, seed=0), [0])])
+            next_ids(listed([[0.0, bad, 1.0]]), [RowState(Settings(temperature=temperature, seed=0), [0])])
 
 
 class TestRowState:
@@ -391,25 +399,25 @@ class TestRowState:
 class TestLogprobs:
     def test_are_the_models_own(self):
         logits = random_logits(2, rows=3)
-        expected = logits.log_softmax(-1)
+        expected = torch.from_numpy(logits).log_softmax(-1).numpy()
         rows = [row_after(Settings(temperature=0.5, top_k=3, logit_bias={1: 2.0}, seed=i), [1], []) for i in range(3)]
         ids, log_p = next_ids(logits, rows)
-        torch.testing.assert_close(log_p, expected.gather(-1, ids[:, None])[:, 0])
+        np.testing.assert_allclose(log_p, np.take_along_axis(expected, ids[:, None], -1)[:, 0], rtol=1e-5, atol=1e-6)
 
     def test_top_are_sorted_and_agree(self):
         logits = random_logits(2, rows=3)
         ids, log_p = top_logprobs(logits, 5)
-        expected, expected_ids = logits.log_softmax(-1).topk(5)
+        expected, expected_ids = torch.from_numpy(logits).log_softmax(-1).topk(5)
         assert ids.tolist() == expected_ids.tolist()
-        torch.testing.assert_close(log_p, expected)
-        torch.testing.assert_close(logprobs(logits, ids), expected)
+        np.testing.assert_allclose(log_p, expected.numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(logprobs(logits, ids), expected.numpy(), rtol=1e-5, atol=1e-6)
         assert top_logprobs(logits, 100)[0].shape == (3, V)
 
     @quick
     @given(st.lists(st.integers(-3, 3), min_size=1, max_size=40), st.data())
     def test_ranked_orders_equals_by_id(self, scores, data):
         width = data.draw(st.integers(1, len(scores)))
-        values, ids = ranked(torch.tensor([scores], dtype=torch.float32), width)
+        values, ids = ranked(listed([scores]), width)
         order = sorted(range(len(scores)), key=lambda id: (-scores[id], id))
         assert values[0].tolist() == [scores[id] for id in order[:width]]
         decided = sum(scores[id] > values[0, -1] for id in order)  # all but those that tie with the last

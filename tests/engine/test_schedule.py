@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 import regard
 from regard.api import Model
 from regard.engine.generate import Answer, Token
-from regard.engine.lanes import Lanes, Piece, TorchLanes, bytes_per_token
+from regard.engine.lanes import Lanes, Piece, bytes_per_token
 from regard.engine.schedule import Closed, Full, Scheduler
+from regard.engine.torch_lanes import TorchLanes
 from regard.errors import GenerationError
 
 CHUNK, ROOM = 8, 96

@@ -8,14 +8,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from regard.engine.decode import Stepper, first_logits
-from regard.engine.rank import log_totals, ranked
+from regard.engine.rank import Floats, Ids, log_totals, ranked
 from regard.engine.sample import RowState, adjust
 from regard.engine.settings import Settings
-from regard.engine.threads import one_thread
+from regard.engine.stepper import Stepper, first_logits
 
 NEVER = -1.0e9  # the score of a beam that does not exist
 
@@ -89,7 +87,6 @@ class Search:
         return self.scores[0] / length**penalty <= self.finished[-1].score
 
 
-@torch.inference_mode()
 def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
     """For each prompt its finished beams, best first."""
     searches = [Search(row) for row in rows]
@@ -99,32 +96,31 @@ def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
         logits = first_logits(stepper, [i for i, s in enumerate(searches) if not s.over for _ in range(s.k)])
     while active and logits is not None:
         picked, ids, first = list[int](), list[int](), 0
-        with one_thread():
-            totals = log_totals(logits)
-            scores = adjust(logits.float() - totals, [row for s in active for row in s.running], copy=False)
-            if active[0].settings.renormalize_logits:
-                scores = scores.log_softmax(-1)
-            width = min(max(s.width for s in active), scores.shape[-1])  # no prompt needs more of any beam
-            best, tokens = ranked(scores, width)
-            own = logits.gather(-1, tokens).float() - totals
-            for s in active:
-                block = slice(first, first + len(s.running))
-                parents = s.advance(best_continuations(s, best[block], tokens[block], own[block]))
-                if not s.over:
-                    picked += [first + beam for beam in parents]
-                    ids += [row.ids[-1] for row in s.running]
-                first = block.stop
+        totals = log_totals(logits)
+        scores = adjust(logits - totals, [row for s in active for row in s.running], copy=False)
+        if active[0].settings.renormalize_logits:
+            scores -= log_totals(scores)
+        width = min(max(s.width for s in active), scores.shape[-1])  # no prompt needs more of any beam
+        best, tokens = ranked(scores, width)
+        own = np.take_along_axis(logits, tokens, -1) - totals
+        for s in active:
+            block = slice(first, first + len(s.running))
+            parents = s.advance(best_continuations(s, best[block], tokens[block], own[block]))
+            if not s.over:
+                picked += [first + beam for beam in parents]
+                ids += [row.ids[-1] for row in s.running]
+            first = block.stop
         active = [s for s in active if not s.over]
         if active:
             stepper.pick(picked)
-            logits = stepper.step(torch.tensor(ids, device=logits.device))
+            logits = stepper.step(ids)
     return [s.finished for s in searches]
 
 
-def best_continuations(s: Search, best: Tensor, ids: Tensor, own: Tensor) -> list[tuple[float, int, int, float]]:
+def best_continuations(s: Search, best: Floats, ids: Ids, own: Floats) -> list[tuple[float, int, int, float]]:
     """The best (score, beam, id, own log-probability) over all beams of one prompt, best first; given each beam's best."""
-    total = best + torch.tensor(s.scores, dtype=torch.float32, device=best.device)[:, None]  # (beams, width)
-    scores, where = (x[0] for x in ranked(total.flatten()[None], min(s.width, total.numel())))
+    total = best + np.array(s.scores, np.float32)[:, None]  # (beams, width)
+    scores, where = (x[0] for x in ranked(total.reshape(1, -1), min(s.width, total.size)))
     beams = where // total.shape[-1]
     listed = zip(*(x.tolist() for x in (scores, beams, ids.flatten()[where], own.flatten()[where])), strict=True)
     return [candidate for candidate in listed if candidate[0] > -math.inf]

@@ -6,24 +6,19 @@ lie in the file, and the network itself is only made when somebody looks into it
 """
 
 import ctypes
-from collections.abc import Mapping
 from contextlib import suppress
-
-import torch
-from torch import nn
 
 from regard.engine.fast import Engine, suits
 from regard.engine.native.library import library
 from regard.engine.packing import Progress
-from regard.engine.weights import FileWeights, NetworkWeights, Stored
+from regard.engine.weights import FileWeights
 from regard.errors import ConfigError
 from regard.model.spec import Spec
 from regard.store.gguf import GGUF
-from regard.store.open import Opened, available_memory, refuse_if_too_large
-from regard.store.quant import Bytes, named_format
+from regard.store.open import Opened, refuse_if_too_large
+from regard.store.quant import named_format
 
 ENGINES = ("auto", "native", "torch")
-Rounded = Mapping[str, tuple[str, Bytes]]  # parameter → number format, rows of its blocks
 
 
 def wanted(engine: str, spec: Spec, device: str) -> bool:
@@ -41,22 +36,6 @@ def wanted(engine: str, spec: Spec, device: str) -> bool:
     if reason is not None and engine == "native":
         raise ConfigError(f"The native engine cannot be used: {reason}.")
     return reason is None
-
-
-def engine_of_network(
-    net: nn.Module, spec: Spec, rounded: Rounded | None = None, *, half_cache: bool | None = None
-) -> Engine | None:
-    """Matrices in `rounded` are packed as listed there. Keys and values are kept in 16 bits unless the weights have 32.
-
-    None if there is no memory for the weights a second time.
-    """
-    needed, room = sum(p.numel() * p.element_size() for p in net.parameters()), available_memory()
-    if room is not None and needed > room:
-        return None
-    whole = not rounded and next(net.parameters()).dtype == torch.float32
-    shapes = {name: p.shape for name, p in net.named_parameters()}
-    stored = {name: Stored(format, rows, shapes[name][1]) for name, (format, rows) in (rounded or {}).items()}
-    return Engine(spec, NetworkWeights(net, spec, stored), half_cache=not whole if half_cache is None else half_cache)
 
 
 def engine_of_file(opened: Opened, progress: Progress | None = None) -> Engine | None:
@@ -79,8 +58,3 @@ def trim() -> None:
     """Give back what reading took and freed. Other C libraries than GNU's do that by themselves, or not at all."""
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def fingerprint(net: nn.Module) -> tuple[tuple[int, int], ...]:
-    """Changes when somebody replaces or rewrites a weight."""
-    return tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in net.parameters())

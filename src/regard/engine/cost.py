@@ -148,7 +148,7 @@ def write(net: Seq2Seq, row: list[int]) -> list[int]:
         written.append(int(logits[0].argmax()))
         if len(written) > most or written[-1] in net.spec.eos_ids:
             return written
-        logits = stepper.step(torch.tensor(written[-1:], device=logits.device))
+        logits = stepper.step(written[-1:])
 
 
 def as_batch(net: Network, ids: list[int]) -> Tensor:

@@ -1,42 +1,19 @@
 """The torch path's inner step: new ids in, logits of the newest position out, everything else kept in a cache.
 
-`Decoder` continues prompts, `Translator` writes a target beside an encoder's output; both look the same to sampling and to
-beam search: `start()`, `step(ids)`, `pick(rows)`.
+`Decoder` continues prompts, `Translator` writes a target beside an encoder's output; both are a `Stepper`.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.engine.rank import Floats
 from regard.model.transformer import DecoderOnly, Seq2Seq
 from regard.nn.attention import MultiHead
 from regard.nn.mlp import GatedMLP
 from regard.nn.pack import lay_out
-
-
-class Stepper(Protocol):
-    def start(self) -> Tensor:
-        """Read the prompts; logits of what follows each, (B, n_vocab)."""
-        ...
-
-    def step(self, ids: Tensor) -> Tensor:
-        """Append one id to every row; logits of what follows, (B, n_vocab)."""
-        ...
-
-    def pick(self, rows: Sequence[int]) -> None:
-        """Keep (and repeat) these rows, in this order."""
-        ...
-
-
-def first_logits(stepper: Stepper, prompts: list[int]) -> Tensor:
-    """Read the prompts, then have row i continue prompt `prompts[i]`; logits (len(prompts), n_vocab)."""
-    logits = stepper.start()
-    if prompts == list(range(len(logits))):
-        return logits
-    stepper.pick(prompts)
-    return logits[torch.tensor(prompts, device=logits.device)]
 
 
 @torch.inference_mode(False)  # the weights stay fit for gradients, whoever asks first
@@ -66,6 +43,12 @@ def pad(rows: Sequence[Sequence[int]], fill: int, *, left: bool, device: torch.d
     return ids.to(device), None if bool(real.all()) else real.to(device)
 
 
+def numbers(logits: Tensor) -> Floats:
+    """As sampling takes them."""
+    listed: Floats = logits.float().cpu().numpy()
+    return listed
+
+
 class Decoder:
     """Continues prompts, which stand flush right in the batch, so that all rows write to the same column."""
 
@@ -81,26 +64,29 @@ class Decoder:
             self.real = torch.ones(len(prompts), N + room, dtype=torch.bool, device=device)
             self.real[:, :N] = real
 
-    def start(self) -> Tensor:
+    def start(self) -> Floats:
         return self._logits(self.ids)
 
-    def step(self, ids: Tensor) -> Tensor:
-        return self._logits(ids[:, None])
+    def step(self, ids: Sequence[int]) -> Floats:
+        return self._logits(torch.tensor(ids, device=self.ids.device)[:, None])
 
+    @torch.inference_mode()
     def pick(self, rows: Sequence[int]) -> None:
         index = torch.tensor(rows, device=self.ids.device)
         self.cache.pick(index)
         self.real = None if self.real is None else self.real[index]
 
-    def _logits(self, ids: Tensor) -> Tensor:
+    @torch.inference_mode()
+    def _logits(self, ids: Tensor) -> Floats:
         T = self.cache.length + ids.shape[1]
         states = self.net.states(ids, None if self.real is None else self.real[:, :T], self.cache)
-        return self.net.logits(states[:, -1:])[:, 0]  # only the newest position is unembedded
+        return numbers(self.net.logits(states[:, -1:])[:, 0])  # only the newest position is unembedded
 
 
 class Translator:
     """Writes a target for each source. The encoder runs once, and cross attention keeps its keys and values."""
 
+    @torch.inference_mode()
     def __init__(
         self,
         net: Seq2Seq,
@@ -120,18 +106,20 @@ class Translator:
         assert real is None, "targets begin with equally many tokens"
         self.cache: Any = net.new_cache(self.ids.shape[1] + room)
 
-    def start(self) -> Tensor:
+    def start(self) -> Floats:
         return self._logits(self.ids)
 
-    def step(self, ids: Tensor) -> Tensor:
-        return self._logits(ids[:, None])
+    def step(self, ids: Sequence[int]) -> Floats:
+        return self._logits(torch.tensor(ids, device=self.ids.device)[:, None])
 
+    @torch.inference_mode()
     def pick(self, rows: Sequence[int]) -> None:
         index = torch.tensor(rows, device=self.memory.device)
         self.cache.pick(index)
         self.memory = self.memory[index]
         self.source_real = None if self.source_real is None else self.source_real[index]
 
-    def _logits(self, ids: Tensor) -> Tensor:
+    @torch.inference_mode()
+    def _logits(self, ids: Tensor) -> Floats:
         states = self.net.states(ids, self.memory, self.source_real, cache=self.cache)
-        return self.net.logits(states[:, -1:])[:, 0]
+        return numbers(self.net.logits(states[:, -1:])[:, 0])

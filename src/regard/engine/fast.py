@@ -12,16 +12,16 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from regard.engine.native import library as c
 from regard.engine.native.library import library
 from regard.engine.packing import Arena, Progress, up, zeros
-from regard.engine.plan import MAX_ROWS, Builder, Floats, Plan
+from regard.engine.plan import MAX_ROWS, Builder, Plan
+from regard.engine.positions import rotations
+from regard.engine.rank import Floats
+from regard.engine.threads import threads as threads_now
 from regard.engine.weights import Weights
 from regard.model.spec import Spec, StackSpec
-from regard.model.transformer import make_rotary
 
 LONGEST = 1 << 16  # tokens of a table of positions, or of a text that is read whole
 MOST_THREADS = 64
@@ -86,21 +86,19 @@ class Side:
     def __init__(self, builder: Builder, stack: StackSpec, X: Floats, threads: int) -> None:
         self.plan, self.threads = Plan(builder, threads, stack.attention.d_k), threads
         self.rows, self.states = Rows(builder.max_rows), X
-        self.rotary = make_rotary(stack)
+        self.stack, self.turns = stack, stack.positions.kind == "rotary"
         self.cosines = self.sines = np.zeros((0, 0), np.float32)
 
     def turn_until(self, capacity: int) -> None:
         """Rotary angles for so many positions."""
-        if self.rotary is not None and len(self.cosines) < capacity:
-            cos, sin = self.rotary(torch.arange(up(capacity, 1024))[None])
-            half = cos.shape[-1] // 2
-            self.cosines, self.sines = (np.ascontiguousarray(x[0, 0, :, half:].numpy()) for x in (cos, sin))
+        if self.turns and len(self.cosines) < capacity:
+            self.cosines, self.sines = rotations(self.stack, up(capacity, 1024))
             self.rows.struct.cosines, self.rows.struct.sines = self.cosines.ctypes.data, self.sines.ctypes.data
 
     def run(self, rows: int, wanted: int = 0) -> None:
-        """On as many threads as PyTorch would take; how many does not change a bit of the result."""
+        """How many threads it takes does not change a bit of the result."""
         self.rows.struct.rows, self.rows.struct.wanted = rows, wanted
-        self.plan.struct.threads = min(torch.get_num_threads(), self.threads)
+        self.plan.struct.threads = min(threads_now(), self.threads)
         self.plan.run(self.rows.struct)
 
 
@@ -206,12 +204,12 @@ class Engine:
         capacity: int,
         sources: "Sequence[Source] | None" = None,
         wanted: Sequence[int] | None = None,
-    ) -> Tensor:
+    ) -> Floats:
         """Read new tokens of every text; logits of what follows its last `wanted` tokens, one unless told: (Σ wanted,
         n_vocab), text after text."""
         assert self.writer is not None
         n_vocab, wanted = self.spec.n_vocab, [1] * len(texts) if wanted is None else wanted
-        out = torch.empty(sum(wanted), up(n_vocab))
+        out = np.empty((sum(wanted), up(n_vocab)), np.float32)
         with self.lock:
             side, rows = self.writer, self.writer.rows
             side.turn_until(capacity)
@@ -235,12 +233,12 @@ class Engine:
                     rows.wanted[chosen : chosen + last] = np.arange(filled - last, filled)
                     chosen += last
                     if filled == side.plan.max_rows or (i + 1 == len(texts) and not left):
-                        rows.struct.logits = out.data_ptr() + 4 * up(n_vocab) * done
+                        rows.struct.logits = out.ctypes.data + 4 * up(n_vocab) * done
                         side.run(filled, chosen)
                         done, filled, chosen = done + chosen, 0, 0
         return out[:, :n_vocab]
 
-    def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Tensor]:
+    def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Floats]:
         """The states of each text, (N, d), of an encoder on its own."""
         assert self.crossed is None
         return (states for group in self._groups(rows) for states in self._encode(group, None))
@@ -267,7 +265,7 @@ class Engine:
             size += len(row)
         yield group
 
-    def _encode(self, texts: list[Sequence[int]], sources: "list[Source] | None") -> list[Tensor]:
+    def _encode(self, texts: list[Sequence[int]], sources: "list[Source] | None") -> list[Floats]:
         assert self.reader is not None
         capacity = up(max(map(len, texts)), 32)
         size = self.text_bytes(self.read, capacity)
@@ -286,8 +284,8 @@ class Engine:
             if sources:
                 r.sources[:total] = np.repeat(np.array([s.pointer for s in sources], np.uint64), lengths)
             side.run(total)
-            states = torch.from_numpy(side.states[:total, : self.spec.d].copy())
-        return list(states.split(lengths))
+            states = side.states[:total, : self.spec.d].copy()
+        return np.split(states, np.cumsum(lengths)[:-1])
 
 
 class Source:
@@ -308,17 +306,18 @@ class FastDecoder:
         self.texts = [engine.text(self.capacity) for _ in prompts]
         self.sources: list[Source] | None = None
 
-    def start(self) -> Tensor:
+    def start(self) -> Floats:
         known = self.engine.resume(self.texts[0], self.prompts[0]) if len(self.texts) == 1 and not self.sources else 0
         return self.engine.write(self.texts, [ids[known:] for ids in self.prompts], self.capacity, self.sources)
 
-    def step(self, ids: Tensor) -> Tensor:
-        return self.engine.write(self.texts, [[id] for id in ids.tolist()], self.capacity, self.sources)
+    def step(self, ids: Sequence[int]) -> Floats:
+        return self.engine.write(self.texts, [[id] for id in ids], self.capacity, self.sources)
 
-    def read(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
+    def read(self, tokens: Sequence[Sequence[int]]) -> list[Floats]:
         """Append several tokens to every row; for each row, the logits of what follows each: (its tokens, n_vocab)."""
         sizes = [len(ids) for ids in tokens]
-        return list(self.engine.write(self.texts, tokens, self.capacity, self.sources, sizes).split(sizes))
+        logits = self.engine.write(self.texts, tokens, self.capacity, self.sources, sizes)
+        return np.split(logits, np.cumsum(sizes)[:-1])
 
     def cut(self, lengths: Sequence[int]) -> None:
         """Forget what stands behind the first so many tokens of every row."""

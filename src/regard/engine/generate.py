@@ -7,15 +7,13 @@ In: a `Stepper` that has read the prompts, and a `RowState` per row. Out: tokens
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from regard.engine.beam import beam_search
-from regard.engine.decode import Stepper, first_logits
 from regard.engine.fast import FastDecoder
 from regard.engine.lookup import Lookup
+from regard.engine.rank import Floats
 from regard.engine.sample import RowState, StopStrings, next_ids, top_logprobs
 from regard.engine.settings import Settings
+from regard.engine.stepper import Stepper, first_logits
 from regard.errors import GenerationError
 from regard.text.tokenizer import Tokenizer
 
@@ -77,7 +75,6 @@ class Writer:
         return text
 
 
-@torch.inference_mode()
 def generate(
     stepper: Stepper,
     rows: Sequence[RowState],
@@ -95,12 +92,11 @@ def generate(
     desk = Desk(rows, tokenizer, alternatives)
     alive = [i for i, row in enumerate(rows) if not row.done]
     if alive:
-        ids, tokens = desk.choose(first_logits(stepper, [prompt_of[i] for i in alive]), alive)
-        yield from tokens
+        yield from desk.choose(first_logits(stepper, [prompt_of[i] for i in alive]), alive)
         if guessing and isinstance(stepper, FastDecoder):
             yield from _by_guesses(stepper, desk, alive)
         else:
-            yield from _one_by_one(stepper, desk, alive, ids)
+            yield from _one_by_one(stepper, desk, alive)
     for writer, row in zip(desk.writers, rows, strict=True):
         yield Answer(writer.text, writer.ids, writer.logprobs, row.finished or "length")
 
@@ -112,8 +108,8 @@ class Desk:
         self.rows, self.alternatives = rows, alternatives
         self.writers = [Writer(tokenizer, row.settings) for row in rows]
 
-    def choose(self, logits: Tensor, which: Sequence[int]) -> tuple[Tensor, list[Token]]:
-        """The next ids of the rows `which`, whose logits these are, and what they add."""
+    def choose(self, logits: Floats, which: Sequence[int]) -> list[Token]:
+        """The next tokens of the rows `which`, whose logits these are."""
         others = top_logprobs(logits, self.alternatives) if self.alternatives else None
         ids, logprobs = next_ids(logits, [self.rows[i] for i in which])
         tokens = []
@@ -121,7 +117,7 @@ class Desk:
             text = self.writers[i].take(self.rows[i], id, logprob)
             listed = list(zip(others[0][j].tolist(), others[1][j].tolist(), strict=True)) if others else []
             tokens.append(Token(i, id, logprob, text, listed))
-        return ids, tokens
+        return tokens
 
     def left(self, stepper: Stepper, alive: list[int]) -> list[int]:
         """Where in `alive` the rows stand that are not done; the stepper keeps only these."""
@@ -131,12 +127,10 @@ class Desk:
         return left
 
 
-def _one_by_one(stepper: Stepper, desk: Desk, alive: list[int], ids: Tensor) -> Iterator[Token]:
+def _one_by_one(stepper: Stepper, desk: Desk, alive: list[int]) -> Iterator[Token]:
     while left := desk.left(stepper, alive):
-        if len(left) < len(alive):
-            ids, alive = ids[torch.tensor(left, device=ids.device)], [alive[j] for j in left]
-        ids, tokens = desk.choose(stepper.step(ids), alive)
-        yield from tokens
+        alive = [alive[j] for j in left]
+        yield from desk.choose(stepper.step([desk.rows[i].ids[-1] for i in alive]), alive)
 
 
 def _by_guesses(stepper: FastDecoder, desk: Desk, alive: list[int]) -> Iterator[Token]:
@@ -149,7 +143,7 @@ def _by_guesses(stepper: FastDecoder, desk: Desk, alive: list[int]) -> Iterator[
         for i, guess, logits in zip(alive, guesses, read, strict=True):
             taken = 0
             for place, guessed in zip(logits, [*guess, None], strict=True):
-                _, (token,) = desk.choose(place[None], [i])
+                (token,) = desk.choose(place[None], [i])
                 yield token
                 if rows[i].done or token.id != guessed:
                     break

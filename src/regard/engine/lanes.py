@@ -1,7 +1,7 @@
 """Where the texts of a scheduler stand: slots, each with a cache of its own, that are fed new tokens side by side.
 
 In: pieces of texts, each for its slot. Out: the logits of what follows those pieces that ask for them. `Lanes` is what a
-scheduler needs of an engine; `NativeLanes` are the native engine's, `TorchLanes` PyTorch's.
+scheduler needs of an engine; `NativeLanes` are the native engine's, `TorchLanes` (torch_lanes.py) PyTorch's.
 
 **What a text gives must not depend on what else is there**, to the last bit. The native engine sums every row by itself, in
 an order that depends on nothing else, so all pieces go through together, may be cut anywhere, and a cache may be taken over
@@ -14,14 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
-from torch import Tensor
-
-from regard.engine.decode import lay_out_for_decoding
 from regard.engine.fast import Engine
 from regard.engine.packing import up
+from regard.engine.rank import Floats
 from regard.model.spec import StackSpec
-from regard.model.transformer import DecoderOnly
 
 CHUNK = 64  # tokens of a prompt that are read at a time
 
@@ -61,7 +57,7 @@ class Lanes(Protocol):
         """What the caches take when every slot is full."""
         ...
 
-    def feed(self, pieces: Sequence[Piece]) -> Tensor:
+    def feed(self, pieces: Sequence[Piece]) -> Floats:
         """Append the pieces, at most one to a slot; logits (wanted pieces, n_vocab) of what follows.
 
         If this raises, any of the slots may or may not have grown; `share(slot, slot, length)` puts that right.
@@ -85,48 +81,6 @@ def bytes_per_token(stack: StackSpec, element: int = 4) -> int:
     return 2 * stack.n_layers * stack.attention.kv_heads * stack.attention.d_k * element
 
 
-class TorchLanes:
-    seamless = False
-
-    def __init__(self, net: DecoderOnly, slots: int, room: int, chunk: int = CHUNK) -> None:
-        lay_out_for_decoding(net)
-        self.net, self.slots, self.room, self.chunk = net, slots, room, chunk
-        weight = net.embed.tokens.weight
-        self.device = weight.device
-        self.most_bytes = slots * room * bytes_per_token(net.stack, weight.element_size())
-        self._caches = [net.new_cache(room) for _ in range(slots)]
-
-    @torch.inference_mode()
-    def feed(self, pieces: Sequence[Piece]) -> Tensor:
-        rows = [self._row(piece) for piece in pieces]
-        wanted = [row for row in rows if row is not None]
-        return torch.cat(wanted) if wanted else torch.empty(0, self.net.spec.n_vocab)
-
-    def _row(self, piece: Piece) -> Tensor | None:
-        cache = self._caches[piece.slot]
-        assert cache.length + len(piece.ids) <= self.room, "a text outgrew its slot"
-        states = self.net.states(torch.tensor([piece.ids], device=self.device), None, cache)
-        return self.net.logits(states[:, -1:])[:, 0] if piece.wanted else None  # only what is wanted is unembedded
-
-    @torch.inference_mode()
-    def share(self, source: int, slot: int, length: int) -> None:
-        if source != slot:
-            for mine, theirs in zip(self._caches[slot].layers, self._caches[source].layers, strict=True):
-                assert mine.length <= length <= theirs.length
-                if theirs.K is not None and theirs.V is not None and mine.length < length:
-                    new = slice(mine.length, length)
-                    mine.extend(theirs.K[:, :, new], theirs.V[:, :, new])
-        self._caches[slot].cut(length)
-
-    def free(self, slot: int) -> None:
-        self._caches[slot] = self.net.new_cache(self.room)
-
-    @property
-    def nbytes(self) -> int:
-        """Taken now."""
-        return sum(cache.nbytes() for cache in self._caches)
-
-
 class NativeLanes:
     seamless = True
 
@@ -136,7 +90,7 @@ class NativeLanes:
         self.most_bytes = slots * native_bytes(engine, room)
         self._texts = [engine.text(room) for _ in range(slots)]
 
-    def feed(self, pieces: Sequence[Piece]) -> Tensor:
+    def feed(self, pieces: Sequence[Piece]) -> Floats:
         texts, ids = [self._texts[piece.slot] for piece in pieces], [piece.ids for piece in pieces]
         return self.engine.write(texts, ids, self.capacity, wanted=[piece.wanted for piece in pieces])
 

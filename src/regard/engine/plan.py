@@ -9,16 +9,15 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard.engine.native import library as c
 from regard.engine.packing import Arena, up, zeros
+from regard.engine.positions import sinusoids
+from regard.engine.rank import Floats
 from regard.engine.weights import Weights
 from regard.model.spec import Spec, StackSpec
-from regard.model.transformer import make_positions
 
-Floats = NDArray[np.float32]
 MAX_ROWS = 512  # tokens that go through together
 PARTIAL = 1 << 21  # floats for attention that is spread over threads
 
@@ -160,9 +159,7 @@ class Builder:
             assert learned is not None
             table = learned[p.offset : p.offset + p.limit]
         elif p.kind == "sinusoidal":
-            module = make_positions(d, p)
-            assert module is not None
-            table = module(torch.arange(p.limit)[None])[0].numpy()
+            table = sinusoids(d, p)
         elif stack.n_types:
             table = np.zeros((p.limit, d), np.float32)
         else:

@@ -1,47 +1,51 @@
 """The best of a row of scores, and the sum beneath all of them: what choosing a token needs of a whole vocabulary.
 
-In: scores (B, n_vocab). The native library reads them once; where it is not built, or cannot read them, PyTorch does the
-same.
+In: scores (B, n_vocab). The native library reads them once; where it is not built, numpy does the same.
 """
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.engine.native.library import library
 
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
 MOST = 256  # numbers kept in order by the native library; for more, sorting is faster
 
 
-def readable(scores: Tensor) -> bool:
+def readable(scores: Floats) -> bool:
     """Whether the native library can read them where they lie."""
-    return scores.device.type == "cpu" and scores.dtype == torch.float32 and scores.dim() == 2 and scores.stride(1) == 1
+    return scores.dtype == np.float32 and scores.ndim == 2 and scores.strides[1] == 4
 
 
-def log_totals(logits: Tensor) -> Tensor:
+def log_totals(logits: Floats) -> Floats:
     """log Σ exp of each row, (B, 1)."""
     native = library()
     if native is None or not readable(logits):
-        return logits.float().logsumexp(-1, keepdim=True)
-    totals = torch.empty(len(logits), 1)
-    native.regard_log_totals(logits.data_ptr(), len(logits), logits.stride(0), logits.shape[1], totals.data_ptr())
+        highest = logits.max(-1, keepdims=True).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a row of nothing but -∞
+            return (np.log(np.exp(logits - highest).sum(-1, keepdims=True)) + highest).astype(np.float32)
+    totals = np.empty((len(logits), 1), np.float32)
+    sizes = len(logits), logits.strides[0] // 4, logits.shape[1]
+    native.regard_log_totals(logits.ctypes.data, *sizes, totals.ctypes.data)
     return totals
 
 
-def ranked(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def ranked(scores: Floats, width: int) -> tuple[Floats, Ids]:
     """The `width` best scores of each row, best first, equal ones by rising id, and their ids: both (B, width).
 
     Of tokens that tie with the last one and do not all fit, it is open which are among them.
     """
     native = library()
     if native is not None and 0 < width <= MOST and readable(scores):
-        values, ids = torch.empty(len(scores), width), torch.empty(len(scores), width, dtype=torch.long)
-        sizes = len(scores), scores.stride(0), scores.shape[1], width
-        if not native.regard_ranked(scores.data_ptr(), *sizes, ids.data_ptr(), values.data_ptr()):
+        values, ids = np.empty((len(scores), width), np.float32), np.empty((len(scores), width), np.int64)
+        sizes = len(scores), scores.strides[0] // 4, scores.shape[1], width
+        if not native.regard_ranked(scores.ctypes.data, *sizes, ids.ctypes.data, values.ctypes.data):
             return values, ids
-    if width == scores.shape[-1]:
-        values, ids = scores.sort(dim=-1, descending=True, stable=True)
-        return values, ids
-    values, ids = scores.topk(width)
-    ids, by_id = ids.sort(-1)
-    values, by_value = values.gather(-1, by_id).sort(dim=-1, descending=True, stable=True)
-    return values, ids.gather(-1, by_value)
+    if width < scores.shape[-1]:
+        chosen = np.sort(np.argpartition(-scores, width, -1)[:, :width], -1)
+    else:
+        chosen = np.broadcast_to(np.arange(width), scores.shape)
+    values = np.take_along_axis(scores, chosen, -1)
+    order = np.argsort(-values, -1, kind="stable")
+    return np.take_along_axis(values, order, -1), np.take_along_axis(chosen, order, -1)

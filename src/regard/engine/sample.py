@@ -33,12 +33,10 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from regard.engine.rank import log_totals, ranked
+from regard.engine.rank import Floats, Ids, log_totals, ranked
 from regard.engine.settings import Settings
-from regard.engine.threads import one_thread
 from regard.errors import GenerationError
 
 _ONE = 2**40  # the weight of the best token
@@ -163,8 +161,7 @@ def start(settings: Settings, prompt: Sequence[int], limit: int | None = None) -
     return [first] + [first.fork(sample) for sample in range(1, settings.n)]
 
 
-@one_thread()
-def next_ids(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, Tensor]:
+def next_ids(logits: Floats, rows: Sequence[RowState]) -> tuple[Ids, Floats]:
     """Choose one id per row and push it: ids (B,) and their log-probabilities (B,) under the model's own distribution.
 
     If a row has nothing to choose from, this raises before any row has moved, so a caller may then go row by row.
@@ -180,51 +177,50 @@ def next_ids(logits: Tensor, rows: Sequence[RowState]) -> tuple[Tensor, Tensor]:
     return ids, logprobs(logits, ids[:, None])[:, 0]
 
 
-def logprobs(logits: Tensor, ids: Tensor) -> Tensor:
+def logprobs(logits: Floats, ids: Ids) -> Floats:
     """log softmax(logits) at ids (B, m): what the model thought before any setting changed it."""
-    return logits.gather(-1, ids).float() - log_totals(logits)
+    return np.take_along_axis(logits, ids, -1) - log_totals(logits)
 
 
-@one_thread()
-def top_logprobs(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_logprobs(logits: Floats, count: int) -> tuple[Ids, Floats]:
     """The `count` likeliest ids of each row, best first, and their log-probabilities: both (B, count)."""
     _, ids = ranked(logits, min(count, logits.shape[-1]))
     return ids, logprobs(logits, ids)
 
 
-def distribution(logits: Tensor, rows: Sequence[RowState]) -> Tensor:
+def distribution(logits: Floats, rows: Sequence[RowState]) -> NDArray[np.float64]:
     """The probabilities (B, n_vocab), in float64, with which `next_ids` would choose: its choice, before the dice."""
     scores = adjust(logits, rows)
     _refuse_hopeless(scores)
-    P = torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1]).double()
+    P = np.zeros(scores.shape)
+    P[np.arange(len(rows)), scores.argmax(-1)] = 1
     if hot := _hot(rows):
         ids, weights, total, _ = _Cuts(scores[hot], [rows[i] for i in hot]).pool(scores.shape[-1])
-        P[hot] = P[hot].scatter(-1, ids, torch.from_numpy(weights / total).to(P.device))
+        P[np.array(hot)[:, None], ids] = weights / total
     return P
 
 
-def adjust(logits: Tensor, rows: Sequence[RowState], *, copy: bool = True) -> Tensor:
-    """Scores (B, n_vocab) in float32: the logits (or, for beams, log-probabilities) after step 1 above."""
-    scores = logits.to(torch.float32, copy=copy)
+def adjust(logits: Floats, rows: Sequence[RowState], *, copy: bool = True) -> Floats:
+    """Scores (B, n_vocab): the logits (or, for beams, log-probabilities) after step 1 above."""
+    scores = logits.copy() if copy else logits
     every = [row.settings for row in rows]
 
-    def numbers(values: Iterable[float]) -> Tensor:
-        return torch.tensor(list(values), dtype=torch.float32, device=scores.device)
+    def numbers(values: Iterable[float]) -> Floats:
+        return np.array(list(values), np.float32)
 
-    def entries(listed: Sequence[Collection[int]]) -> tuple[Tensor, Tensor] | None:
+    def entries(listed: Sequence[Collection[int]]) -> tuple[Ids, Ids] | None:
         """(row numbers, ids): the index of what is listed for each row; None if that is nothing."""
         sizes = [len(ids) for ids in listed]
         if not any(sizes):
             return None
         ids = np.fromiter(chain.from_iterable(listed), np.int64, sum(sizes))
-        where = np.repeat(np.arange(len(listed)), sizes)
-        return torch.from_numpy(where).to(scores.device), torch.from_numpy(ids).to(scores.device)
+        return np.repeat(np.arange(len(listed)), sizes), ids
 
     if at := entries([each.logit_bias for each in every]):
         scores[at] += numbers(chain.from_iterable(each.logit_bias.values() for each in every))
     if at := entries([row.seen if row.settings.repetition_penalty != 1 else () for row in rows]):
         S, penalty = scores[at], numbers(each.repetition_penalty for each in every)[at[0]]
-        scores[at] = torch.where(S < 0, S * penalty, S / penalty)
+        scores[at] = np.where(S < 0, S * penalty, S / penalty)
     penalised = [row.counts if row.settings.presence_penalty or row.settings.frequency_penalty else {} for row in rows]
     if at := entries(penalised):
         presence = numbers(each.presence_penalty for each in every)[at[0]]
@@ -241,8 +237,8 @@ def adjust(logits: Tensor, rows: Sequence[RowState], *, copy: bool = True) -> Te
     return scores
 
 
-def _refuse_hopeless(scores: Tensor) -> None:
-    for i, best in enumerate(scores.amax(-1).tolist()):
+def _refuse_hopeless(scores: Floats) -> None:
+    for i, best in enumerate(scores.max(-1).tolist()):
         if best == -math.inf:
             raise GenerationError(
                 f"Every token of row {i} is banned: loosen suppress_tokens, bad_words_ids and the like."
@@ -256,7 +252,7 @@ def _hot(rows: Sequence[RowState]) -> list[int]:
     return [i for i, row in enumerate(rows) if row.settings.temperature > 0]
 
 
-def _sample(scores: Tensor, rows: Sequence[RowState]) -> Tensor:
+def _sample(scores: Floats, rows: Sequence[RowState]) -> Ids:
     """Draw one id per row, looking at no more of the vocabulary than the draw needs."""
     cuts = _Cuts(scores, rows)
     width = cuts.first_width
@@ -265,7 +261,7 @@ def _sample(scores: Tensor, rows: Sequence[RowState]) -> Tensor:
         r = np.array([[row.draw(W)] for row, W in zip(rows, total[:, 0].tolist(), strict=True)])
         position = (weights.cumsum(-1) <= r).sum(-1, keepdims=True)
         if (known & (position < width)).all():
-            return ids.gather(-1, torch.from_numpy(position).to(ids.device))[:, 0]
+            return np.take_along_axis(ids, position, -1)[:, 0]
         width = min(16 * width, scores.shape[-1])
 
 
@@ -274,30 +270,28 @@ class _Cuts:
 
     All but typical_p keep a beginning of the order. So a row's cuts are known as soon as the last token of a pool is
     cut, and a row without cuts needs its pool only as far as the draw reaches: seldom is the whole vocabulary sorted.
-    torch finds and weighs the pool; what is done to so few numbers afterwards is cheaper in numpy.
     """
 
-    def __init__(self, scores: Tensor, rows: Sequence[RowState]) -> None:
+    def __init__(self, scores: Floats, rows: Sequence[RowState]) -> None:
         every, n_vocab = [row.settings for row in rows], scores.shape[-1]
         columns = np.array([[s.temperature, s.top_p, s.min_p, s.typical_p] for s in every]).T[..., None]
-        temperature, self.top_p, self.min_p, self.typical_p = columns  # (B, 1) each
+        self.temperature, self.top_p, self.min_p, self.typical_p = columns  # (B, 1) each
         self.top_k = np.array([[min(s.top_k, n_vocab)] for s in every])
         self.open = self.top_k == 0
         self.uncut = self.open & (self.top_p == 1) & (self.min_p == 0) & (self.typical_p == 1)
         self.first_width = min(max(s.top_k + 1 if s.top_k else _POOL for s in every), n_vocab)
         self.scores = scores
-        self.highest = scores.amax(-1, keepdim=True).double()
-        self.temperature = torch.from_numpy(temperature).to(scores.device)
+        self.highest = scores.max(-1, keepdims=True).astype(np.float64)
         self.everything = np.zeros_like(self.top_k)  # (B, 1), the weight of the whole vocabulary where top_k is off
         if self.open.any():
-            self.everything = _weights(self._log_weights(scores)).sum(-1, keepdim=True).cpu().numpy()
+            self.everything = _weights(self._log_weights(scores)).sum(-1, keepdims=True)
 
-    def pool(self, width: int) -> tuple[Tensor, np.ndarray, np.ndarray, np.ndarray]:
+    def pool(self, width: int) -> tuple[Ids, np.ndarray, np.ndarray, np.ndarray]:
         """The first `width` tokens: their ids (B, width); their weights (B, width), 0 for those that are cut; the weight
         (B, 1) of all tokens kept, also behind the pool; and whether the pool was wide enough to know it (B, 1)."""
-        values, ids = ranked(self.scores, width)
-        log_weights = self._log_weights(values)
-        S, X, weights = (x.cpu().numpy() for x in (values, log_weights, _weights(log_weights)))
+        S, ids = ranked(self.scores, width)
+        X = self._log_weights(S)
+        weights = _weights(X)
         keep = self.open | (np.take_along_axis(S, np.maximum(self.top_k - 1, 0), -1) <= S)
         weights *= keep
         W = np.where(self.open, self.everything, weights.sum(-1, keepdims=True))
@@ -310,12 +304,13 @@ class _Cuts:
             weights = np.where(self.typical_p < 1, _typical(X, weights, self.typical_p), weights)
         return ids, weights, np.where(reached, weights.sum(-1, keepdims=True), W), reached | self.uncut
 
-    def _log_weights(self, scores: Tensor) -> Tensor:
-        return (scores.double() - self.highest) / self.temperature
+    def _log_weights(self, scores: Floats) -> NDArray[np.float64]:
+        with np.errstate(over="ignore"):  # a temperature next to nothing makes -∞ of what is below the best
+            return (scores.astype(np.float64) - self.highest) / self.temperature
 
 
-def _weights(log_weights: Tensor) -> Tensor:
-    return (log_weights.exp() * _ONE).long()
+def _weights(log_weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    return (np.exp(log_weights) * _ONE).astype(np.int64)
 
 
 def _typical(X: np.ndarray, weights: np.ndarray, mass: np.ndarray) -> np.ndarray:

@@ -24,13 +24,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from regard.engine.fast import common
 from regard.engine.generate import Answer, Token, Writer
 from regard.engine.lanes import Lanes, Piece
+from regard.engine.rank import Floats
 from regard.engine.sample import RowState, next_ids, top_logprobs
+from regard.engine.threads import use_threads
 from regard.errors import RegardError
 from regard.text.tokenizer import Tokenizer
 
@@ -108,7 +109,7 @@ class Lane:
 
 
 class Scheduler:
-    """`queue`: requests that may wait beside those in the slots. `threads`: of torch, for this scheduler's steps."""
+    """`queue`: requests that may wait beside those in the slots. `threads`: for this scheduler's steps."""
 
     def __init__(
         self, lanes: Lanes, tokenizer: Tokenizer | None = None, *, queue: int = 64, threads: int | None = None
@@ -195,10 +196,9 @@ class Scheduler:
 
     # ── the thread, which alone touches the slots ───────────────────────────────────────────────────────────────────
 
-    @torch.inference_mode()
     def _run(self) -> None:
         if self.threads:
-            torch.set_num_threads(self.threads)
+            use_threads(self.threads)
         while self._ready():
             try:
                 self._step()
@@ -298,12 +298,12 @@ class Scheduler:
         end = begin + size
         return Piece(lane.slot, job.prompt[begin:end], end == len(job.prompt)) if size else None
 
-    def _feed(self, pieces: list[Piece]) -> tuple[list[Lane], Tensor]:
+    def _feed(self, pieces: list[Piece]) -> tuple[list[Lane], Floats]:
         """The slots that are told what follows, and the logits. After a failure each is fed alone, to find whose it was."""
         try:
             fed, logits = pieces, self.lanes.feed(pieces)
         except Exception:
-            fed, rows = [], list[Tensor]()
+            fed, rows = [], list[Floats]()
             for piece in pieces:
                 lane = self._lanes[piece.slot]
                 try:
@@ -312,7 +312,7 @@ class Scheduler:
                     fed.append(piece)
                 except Exception as problem:
                     self._fail(lane, problem)
-            logits = torch.cat(rows) if rows else torch.empty(0, 0)
+            logits = np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
         for piece in fed:
             self._note(self._lanes[piece.slot], piece.ids)
         return [self._lanes[piece.slot] for piece in fed if piece.wanted], logits
@@ -324,7 +324,7 @@ class Scheduler:
         if self.lanes.seamless or whole:
             lane.sound = len(lane.ids)
 
-    def _choose(self, lanes: list[Lane], logits: Tensor) -> None:
+    def _choose(self, lanes: list[Lane], logits: Floats) -> None:
         """Every row chooses its next token and tells it."""
         asked = [(lane, lane.job) for lane in lanes if lane.job is not None]
         chosen: list[tuple[int, float]] | None = None
@@ -341,7 +341,7 @@ class Scheduler:
             except Exception as problem:
                 self._fail(lane, problem)
 
-    def _tell(self, lane: Lane, job: Job, id: int, logprob: float, logits: Tensor) -> None:
+    def _tell(self, lane: Lane, job: Job, id: int, logprob: float, logits: Floats) -> None:
         job.writing = True
         text = job.writer.take(job.row, id, logprob)
         self._counts.generated_tokens += 1
@@ -368,12 +368,12 @@ class Scheduler:
             log.debug("nobody heard of a failure", exc_info=deaf)
 
 
-def choose_alone(logits: Tensor, row: RowState) -> tuple[int, float]:
+def choose_alone(logits: Floats, row: RowState) -> tuple[int, float]:
     ids, logprobs = next_ids(logits, [row])
-    return int(ids), float(logprobs)
+    return int(ids[0]), float(logprobs[0])
 
 
-def likeliest(logits: Tensor, count: int) -> list[tuple[int, float]]:
+def likeliest(logits: Floats, count: int) -> list[tuple[int, float]]:
     if not count:
         return []
     ids, logprobs = top_logprobs(logits, count)

@@ -1,21 +1,29 @@
-"""Small work on one thread.
+"""How many threads compute: PyTorch's number where PyTorch is in use, else as many as there are cores for this process."""
 
-Choosing a token from a row of logits gains nothing from several threads, and PyTorch's keep spinning for a while after they
-are done, on the cores that the native engine's next step needs: two thirds of its speed were lost to that.
-"""
+import os
+import sys
+from contextlib import suppress
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import torch
+_chosen: int | None = None  # while PyTorch is not there to be told
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """PyTorch computes on one thread for this caller; also a decorator."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def threads() -> int:
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):  # it may be half imported, by another thread
+        number: int = torch.get_num_threads()
+        return number
+    if _chosen is not None:
+        return _chosen
+    with suppress(KeyError, ValueError):
+        return max(1, int(os.environ["OMP_NUM_THREADS"]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def use_threads(number: int) -> None:
+    """Compute on so many threads: the native engine, and PyTorch in this thread and those begun later."""
+    global _chosen
+    _chosen = number
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(number)

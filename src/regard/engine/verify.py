@@ -5,21 +5,25 @@ and against `transformers` where it is installed and can read the same files.
 """
 
 import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from regard.engine.choose import engine_of_network, wanted
+from regard.engine.choose import wanted
 from regard.engine.decode import Decoder, Translator, pad
 from regard.engine.fast import FastDecoder, FastTranslator
+from regard.engine.of_network import engine_of_network
+from regard.engine.rank import Floats
 from regard.model.transformer import DecoderOnly, EncoderOnly, Network, Seq2Seq, class_logits
 from regard.nn.see import watching
 
 # For outputs up to 1; where they are larger, so is what rounding leaves between two ways of computing them.
+Numbers = Sequence[Tensor | Floats]
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 5e-2, torch.bfloat16: 3e-1}
 
 
@@ -61,9 +65,10 @@ def run(net: Network, rows: list[list[int]]) -> list[Tensor]:
     return [each[: len(row)] if each.dim() == 2 else each for each, row in zip(out, rows, strict=True)]
 
 
-def largest(a: list[Tensor], b: list[Tensor]) -> float:
+def largest(a: Numbers, b: Numbers) -> float:
     """The largest difference; NaN if there is one anywhere."""
-    return float(torch.stack([(x - y).abs().max() for x, y in zip(a, b, strict=True)]).max())
+    pairs = ((torch.as_tensor(x).cpu(), torch.as_tensor(y).cpu()) for x, y in zip(a, b, strict=True))
+    return float(torch.stack([(x - y).abs().max() for x, y in pairs]).max())
 
 
 def batch_or_single(net: Network, rows: list[list[int]]) -> float:
@@ -88,8 +93,8 @@ def cached_or_not(net: Network, rows: list[list[int]]) -> float | None:
     else:
         stepper = Translator(net, [row], [row[:half]], len(row))
     steps = [stepper.start()[0]]
-    steps += [stepper.step(torch.tensor([id], device=whole.device))[0] for id in row[half:]]
-    return largest([torch.stack(steps[:-1] or steps)], [whole[half - 1 : len(row) - 1 if len(steps) > 1 else None]])
+    steps += [stepper.step([id])[0] for id in row[half:]]
+    return largest([np.stack(steps[:-1] or steps)], [whole[half - 1 : len(row) - 1 if len(steps) > 1 else None]])
 
 
 def native_or_not(net: Network, rows: list[list[int]]) -> float | None:

@@ -1,4 +1,5 @@
-"""Where the native engine's numbers come from: a network's parameters, or a file's tensors as they lie there.
+"""Where the native engine's numbers come from: a file's tensors as they lie there, or a network's parameters
+(of_network.py).
 
 Both answer the same questions by the network's own names: a matrix as rows of bytes in some number format, a vector as
 float32. A GGUF file's Q8_0, Q4_0 and Q4_1 blocks are handed on unchanged, so the engine computes with the file's own
@@ -6,25 +7,20 @@ integers; K-quants and five bits are turned into such blocks (`store.quant.repac
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from regard.engine.native.library import FORMATS
-from regard.model.spec import Spec
+from regard.model.shapes import shapes
 from regard.model.weightmap import Move
 from regard.store.gguf import GGUF, TensorInfo
-from regard.store.open import Opened, plan_network
+from regard.store.open import Opened, plan_weights
 from regard.store.quant import REPACKED, named_format, repack
 
 log = logging.getLogger("regard")
-
-DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 
 
 @dataclass(frozen=True)
@@ -54,34 +50,6 @@ class Weights(Protocol):
         ...
 
 
-class NetworkWeights:
-    """Of a network; matrices that were rounded to a coarser format come as that format's own blocks."""
-
-    def __init__(self, net: nn.Module, spec: Spec, rounded: Mapping[str, Stored] | None = None) -> None:
-        self.parameters = dict(net.named_parameters(remove_duplicate=False))
-        self.first = {other: group[0] for group in spec.tied for other in group}
-        self.rounded = rounded or {}
-
-    def one_name(self, name: str) -> str:
-        return self.first.get(name, name)
-
-    def form(self, name: str) -> tuple[str, int, int]:
-        W, stored = self.parameters[name], self.rounded.get(self.one_name(name))
-        return stored.format if stored else DTYPES[W.dtype], W.shape[0], W.shape[1]
-
-    def matrix(self, name: str, format: str) -> Stored:
-        stored = self.rounded.get(self.one_name(name))
-        if stored and stored.format == format:
-            return stored
-        W = self.parameters[name].detach()
-        W = (W if DTYPES[W.dtype] == format else W.float()).contiguous()
-        return Stored(format, W.view(torch.uint8).numpy(), W.shape[1])
-
-    def vector(self, name: str) -> NDArray[np.float32] | None:
-        p = self.parameters.get(name)
-        return None if p is None else p.detach().float().contiguous().numpy()
-
-
 def computed_as(format: str) -> str:
     """The number format in which the kernels compute with a file's."""
     return format if format in FORMATS else REPACKED[format][0] if format in REPACKED else "F32"
@@ -93,9 +61,9 @@ class FileWeights:
 
     def __init__(self, opened: Opened) -> None:
         assert isinstance(opened.file, GGUF)
-        net, plan = plan_network(opened)
+        plan = plan_weights(opened)
         self.file = opened.file
-        self.shapes = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
+        self.shapes = shapes(opened.spec)
         self.moves: dict[str, Move] = {name: move for move in plan.moves for name in move.ours}
         self.suspicious: set[str] = set()
         self.repacked: set[str] = set()  # formats
@@ -116,14 +84,14 @@ class FileWeights:
         name = self.one_name(name)
         move = self.moves[name]
         info = self.file.info(move.theirs)
-        shapes = [self.shapes[ours] for ours in move.ours]
+        shapes: list[tuple[int, ...]] = [self.shapes[ours] for ours in move.ours]
         if format == "F32" != info.format:
-            theirs = self.file.tensor(move.theirs)
+            theirs: NDArray = self.file.array(move.theirs)
         else:
-            theirs = torch.from_numpy(self._blocks(info))
-            shapes = [torch.Size((shape[0], theirs.shape[1])) for shape in shapes]
-        ours = move.form.load(theirs, shapes)[move.ours.index(name)].contiguous()
-        stored = Stored(format, ours.view(torch.uint8).numpy(), self.shapes[name][1])
+            theirs = self._blocks(info)
+            shapes = [(shape[0], theirs.shape[1]) for shape in shapes]
+        ours = np.ascontiguousarray(move.form.load(theirs, shapes)[move.ours.index(name)])
+        stored = Stored(format, ours.view(np.uint8), self.shapes[name][1])
         self._check(move.theirs, stored)
         return stored
 
@@ -156,10 +124,10 @@ class FileWeights:
     def vector(self, name: str) -> NDArray[np.float32] | None:
         name = self.one_name(name)
         if name not in self.moves:
-            return np.zeros(tuple(self.shapes[name]), np.float32) if name in self.zero else None
+            return np.zeros(self.shapes[name], np.float32) if name in self.zero else None
         move = self.moves[name]
-        loaded = move.form.load(self.file.tensor(move.theirs), [self.shapes[ours] for ours in move.ours])
-        vector: NDArray[np.float32] = loaded[move.ours.index(name)].contiguous().numpy()
+        loaded = move.form.load(self.file.array(move.theirs), [self.shapes[ours] for ours in move.ours])
+        vector: NDArray[np.float32] = np.ascontiguousarray(loaded[move.ours.index(name)])
         if not np.isfinite(vector).all():
             self.suspicious.add(move.theirs)
         return vector

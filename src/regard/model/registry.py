@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import ConfigError, quoted
 from regard.model.config import Config
@@ -37,7 +38,7 @@ class Reading(Protocol):
     @property
     def names(self) -> Collection[str]: ...
     def shape(self, name: str) -> Sequence[int]: ...
-    def tensor(self, name: str) -> Tensor: ...
+    def array(self, name: str) -> NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class GGUFForm:
     config: Callable[[Reading], dict[str, Any]]  # what its config.json would say
     metadata: Callable[[Mapping[str, Any], Spec], dict[str, Any]]  # config.json → metadata, architecture included
     table: Callable[[Mapping[str, Any], Spec], Table]
-    constants: Callable[[Spec], dict[str, Tensor]] = lambda spec: {}  # tensors in the file that are not parameters
+    # tensors in the file that are not parameters
+    constants: Callable[[Spec], dict[str, NDArray[np.float32]]] = lambda spec: {}
 
 
 @dataclass(frozen=True)

@@ -8,38 +8,61 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-
-import torch
-from torch import Tensor
+from itertools import accumulate, pairwise
+from typing import Any
 
 from regard.errors import CheckpointError, quoted
+
+Shape = Sequence[int]
 
 
 @dataclass(frozen=True)
 class Form:
-    """How their tensor is made of ours (`save`) and ours of theirs (`load`, given our shapes)."""
+    """How their tensor is made of ours (`save`), ours of theirs (`load`, given our shapes), and their shape of ours.
 
-    save: Callable[[list[Tensor]], Tensor]
-    load: Callable[[Tensor, list[torch.Size]], list[Tensor]]
+    A tensor is PyTorch's or numpy's: only what both can do is asked of it.
+    """
+
+    save: Callable[[list[Any]], Any]
+    load: Callable[[Any, Sequence[Shape]], list[Any]]
+    shape: Callable[[Sequence[Shape]], Shape]
 
 
-SAME = Form(lambda ours: ours[0], lambda theirs, _: [theirs])
-FLIP = Form(lambda ours: ours[0].T, lambda theirs, _: [theirs.T])
-STACK = Form(lambda ours: torch.cat(ours), lambda theirs, shapes: list(theirs.split([s[0] for s in shapes])))
-FLIP_STACK = Form(lambda ours: torch.cat(ours).T, lambda theirs, shapes: STACK.load(theirs.T, shapes))
-ROW = Form(lambda ours: ours[0][None], lambda theirs, _: [theirs[0]])
+def _below(ours: list[Any]) -> Any:
+    import torch
+
+    return torch.cat(ours)
+
+
+def _cut(theirs: Any, shapes: Sequence[Shape]) -> list[Any]:
+    return [theirs[first:last] for first, last in pairwise(accumulate((s[0] for s in shapes), initial=0))]
+
+
+def _tall(shapes: Sequence[Shape]) -> Shape:
+    return sum(s[0] for s in shapes), *shapes[0][1:]
+
+
+SAME = Form(lambda ours: ours[0], lambda theirs, _: [theirs], lambda shapes: shapes[0])
+FLIP = Form(lambda ours: ours[0].T, lambda theirs, _: [theirs.T], lambda shapes: shapes[0][::-1])
+STACK = Form(_below, _cut, _tall)
+FLIP_STACK = Form(lambda ours: _below(ours).T, lambda theirs, s: _cut(theirs.T, s), lambda s: _tall(s)[::-1])
+ROW = Form(lambda ours: ours[0][None], lambda theirs, _: [theirs[0]], lambda shapes: (1, *shapes[0]))
 
 
 def pair_up(heads: int) -> Form:
     """GGUF keeps the two numbers that rotary positions turn together side by side; here they are half a head apart."""
 
-    def save(ours: list[Tensor]) -> Tensor:
-        return ours[0].unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    def save(ours: list[Any]) -> Any:
+        return _turned(ours[0], (heads, 2, -1))
 
-    def load(theirs: Tensor, _: list[torch.Size]) -> list[Tensor]:
-        return [theirs.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)]
+    def load(theirs: Any, _: Sequence[Shape]) -> list[Any]:
+        return [_turned(theirs, (heads, -1, 2))]
 
-    return Form(save, load)
+    return Form(save, load, lambda shapes: shapes[0])
+
+
+def _turned(X: Any, split: Shape) -> Any:
+    return X.reshape((*split, *X.shape[1:])).swapaxes(1, 2).reshape(X.shape)
 
 
 @dataclass(frozen=True)
@@ -117,8 +140,8 @@ def plan_loading(
     table: Table,
     file: str,
     names: Iterable[str],
-    shape_of: Callable[[str], Sequence[int]],
-    parameters: Mapping[str, torch.Size],
+    shape_of: Callable[[str], Shape],
+    parameters: Mapping[str, Shape],
     tied: Sequence[Sequence[str]] = (),
 ) -> Plan:
     """Match every name of the file with a rule and every parameter with a name, checking shapes before reading."""
@@ -162,8 +185,8 @@ def plan_loading(
     return plan
 
 
-def _check_shape(file: str, name: str, shape: Sequence[int], form: Form, ours: list[torch.Size]) -> None:
-    expected = form.save([torch.empty(s, device="meta") for s in ours]).shape
+def _check_shape(file: str, name: str, shape: Shape, form: Form, ours: list[Shape]) -> None:
+    expected = form.shape(ours)
     if tuple(shape) != tuple(expected):
         raise CheckpointError(
             f"{file}: tensor {quoted(name)} has shape {tuple(shape)}, but the configuration asks for {tuple(expected)}."

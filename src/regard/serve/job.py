@@ -17,7 +17,8 @@ from regard.errors import GenerationError, RegardError, TaskError, TokenizerErro
 from regard.serve.rows import PARCEL_TOKENS, Parcel, Row
 
 if TYPE_CHECKING:
-    from regard.api import Model, Tagged
+    from regard.api import Model
+    from regard.api.read import Tagged
     from regard.store.open import Opened
 
 Answer = dict[str, Any]

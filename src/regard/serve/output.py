@@ -4,13 +4,14 @@ For text, the very functions that generate it: logits over the temperature, soft
 the seeded draw. What is drawn here is what `generate` draws with the same settings at this place.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regard.api import Model
+from regard.engine.decode import numbers
 from regard.engine.rank import ranked
 from regard.engine.sample import RowState, distribution, next_ids, random_bits
 from regard.engine.settings import Settings
@@ -89,8 +90,8 @@ def words(model: Model, logits: Tensor, row: RowState, drawn: dict[str, Any] | N
     """The likeliest tokens before and after the cuts; probabilities are over the whole vocabulary."""
     temperature = row.settings.temperature or 1.0
     scaled = logits.double() / temperature
-    P, final = scaled.softmax(-1), distribution(logits[None], [row])[0]
-    _, ids = ranked(logits[None].float(), min(MOST_ROWS, len(logits)))
+    P, final = scaled.softmax(-1), distribution(numbers(logits[None]), [row])[0]
+    _, ids = ranked(numbers(logits[None]), min(MOST_ROWS, len(logits)))
     rows = [
         {"piece": piece(model, i), "id": i, "logit": float(logits[i]), "scaled": float(scaled[i])}
         | {"kept": bool(final[i] > 0), "probability": float(P[i]), "final": float(final[i])}
@@ -119,10 +120,10 @@ def history(trace: Trace, place: int, settings: Settings) -> RowState:
 def draw(model: Model, logits: Tensor, row: RowState, choice: Choice) -> dict[str, Any] | None:
     if choice.seed is None and choice.temperature > 0:
         return None
-    ids, logprobs = next_ids(logits[None], [row.fork()])
+    ids, logprobs = next_ids(numbers(logits[None]), [row.fork()])
     u = random_bits(row.settings.seed or 0, 0, row.step) / 2**64 if choice.temperature > 0 else None
     id = int(ids[0])
-    return {"id": id, "piece": piece(model, id), "probability": float(torch.exp(logprobs[0])), "u": u, "step": row.step}
+    return {"id": id, "piece": piece(model, id), "probability": math.exp(logprobs[0]), "u": u, "step": row.step}
 
 
 def piece(model: Model, id: int) -> str:

@@ -9,10 +9,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from regard.api import Model
+from regard.engine.decode import numbers
 from regard.engine.generate import Answer, Token
+from regard.engine.rank import Floats
 from regard.engine.sample import RowState, logprobs, next_ids
 from regard.engine.schedule import likeliest
 from regard.errors import TaskError
@@ -67,14 +70,14 @@ def agreement(trace: Trace, row: RowState, answer: Answer) -> dict[str, Any]:
     """Where the reference's logits first lead to another token, and how far its log-probabilities of what was written are
     from those told. With weights of 8 or 4 bits the two differ a little, and so may a choice between near equals."""
     again = RowState(row.settings, row.ids[: row.prompt_length], sample=row.sample, limit=row.limit)
-    logits, ids = trace["logits"][again.prompt_length - 1 :], torch.tensor(answer.ids)
-    apart = logprobs(logits, ids[:, None].to(logits.device))[:, 0].cpu() - torch.tensor(answer.logprobs)
-    chosen = (int(next_ids(logits[i : i + 1], [again])[0]) for i in range(len(ids)))
+    logits = numbers(trace["logits"][again.prompt_length - 1 :])
+    apart = logprobs(logits, np.array(answer.ids)[:, None])[:, 0] - np.array(answer.logprobs, np.float32)
+    chosen = (int(next_ids(logits[i : i + 1], [again])[0][0]) for i in range(len(answer.ids)))
     differs = next((i for i, (ours, theirs) in enumerate(zip(chosen, answer.ids, strict=True)) if ours != theirs), None)
     return {
         "agrees": differs is None,
         "differs_at": differs,
-        "largest_logprob_difference": float(apart.abs().max()),
+        "largest_logprob_difference": float(np.abs(apart).max()),
     }
 
 
@@ -90,14 +93,14 @@ def prompt_tokens(model: Model, ids: list[int], alternatives: int | None) -> lis
     tokens = [Token(0, id, math.nan, text) for id, text in zip(ids, texts, strict=True)]
     if alternatives is None or len(ids) < 2:
         return tokens
-    rows = (row for block in every_logits(model, ids[:-1]) for row in block.split(1))
+    rows = (block[i : i + 1] for block in every_logits(model, ids[:-1]) for i in range(len(block)))
     for token, row in zip(tokens[1:], rows, strict=True):
-        token.logprob = float(logprobs(row, torch.tensor([[token.id]], device=row.device)))
+        token.logprob = float(logprobs(row, np.array([[token.id]]))[0, 0])
         token.alternatives = likeliest(row, alternatives)
     return tokens
 
 
-def every_logits(model: Model, ids: list[int]) -> Iterator[torch.Tensor]:
+def every_logits(model: Model, ids: list[int]) -> Iterator[Floats]:
     """The logits of what follows each token of a text, a block of rows at a time."""
     if (engine := model.engine) is not None:
         text = engine.text(len(ids))
@@ -108,4 +111,4 @@ def every_logits(model: Model, ids: list[int]) -> Iterator[torch.Tensor]:
     net = model.net
     assert isinstance(net, DecoderOnly)
     for states in net.states(torch.tensor([ids], device=model.device))[0].split(ROWS):
-        yield net.logits(states)
+        yield numbers(net.logits(states))

@@ -7,10 +7,13 @@ network's own names. Every family can be stored so, heads included; it opens her
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from regard.model.weightmap import Rule, Table
 from regard.store.gguf import GGUF, read_gguf
-from regard.store.safetensors import Checkpoint, open_checkpoint
+
+if TYPE_CHECKING:
+    from regard.store.safetensors import Checkpoint
 
 FILE = "model.gguf"
 ARCHITECTURE = "regard"
@@ -26,6 +29,10 @@ def has_blocks(directory: Path) -> bool:
     return (directory / FILE).is_file() and not any(directory.glob("*.safetensors*"))
 
 
-def open_weights(directory: Path) -> Checkpoint | GGUF:
+def open_weights(directory: Path) -> "Checkpoint | GGUF":
     """The weights of a directory, in whichever of the two ways they are stored."""
-    return read_gguf(directory / FILE) if has_blocks(directory) else open_checkpoint(directory)
+    if has_blocks(directory):
+        return read_gguf(directory / FILE)
+    from regard.store.safetensors import open_checkpoint
+
+    return open_checkpoint(directory)

@@ -18,13 +18,16 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
 from regard.store.quant import FORMATS, Bytes, Format, dequantise
+
+if TYPE_CHECKING:
+    import torch
 
 MAGIC = b"GGUF"
 ALIGNMENT = 32
@@ -91,9 +94,14 @@ class GGUF:
         if hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
-    def tensor(self, name: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    def array(self, name: str) -> NDArray[np.float32]:
         info = self.info(name)
-        return torch.from_numpy(dequantise(self.raw(name), info.format, info.shape)).to(dtype)
+        return dequantise(self.raw(name), info.format, info.shape)
+
+    def tensor(self, name: str, dtype: "torch.dtype | None" = None) -> "torch.Tensor":
+        import torch
+
+        return torch.from_numpy(self.array(name)).to(dtype)
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────

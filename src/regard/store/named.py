@@ -4,10 +4,12 @@ In comes a name, out go a shape and the numbers; whether they lie in safetensors
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import torch
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
 
 
 class NamedTensors(Protocol):
@@ -18,7 +20,7 @@ class NamedTensors(Protocol):
 
     def shape(self, name: str) -> tuple[int, ...]: ...
 
-    def tensor(self, name: str) -> torch.Tensor: ...
+    def tensor(self, name: str) -> "torch.Tensor": ...
 
 
 class Planned(NamedTuple):
@@ -30,4 +32,4 @@ class Planned(NamedTuple):
     name: str
     shape: tuple[int, ...]
     format: str
-    make: Callable[[], torch.Tensor | NDArray[Any]]
+    make: "Callable[[], torch.Tensor | NDArray[Any]]"

@@ -1,23 +1,19 @@
-"""A directory or a GGUF file → a network with its weights, its tokenizer and its habits.
+"""A directory or a GGUF file → all that is known of a model but its weights: its spec, its tokenizer, its habits.
 
 Nothing in a model's files can run code: configurations and headers are data, weights are never unpickled.
 """
 
-import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
-
 from regard.errors import CheckpointError, ConfigError
 from regard.model.config import Config
 from regard.model.registry import Family, family_of, family_of_gguf, spec_of
+from regard.model.shapes import shapes
 from regard.model.spec import Spec
-from regard.model.transformer import Network, blueprint, tie
 from regard.model.weightmap import Plan, Table, plan_loading
 from regard.store.blocks import open_weights, own_table
 from regard.store.gguf import GGUF, read_gguf
@@ -26,9 +22,6 @@ from regard.store.jsonfile import read_json
 from regard.store.named import NamedTensors
 from regard.text.gguf_vocab import tokenizer_from_gguf
 from regard.text.tokenizer import Tokenizer, load_tokenizer
-
-log = logging.getLogger("regard")
-Progress = Callable[[int, int], None]  # parameters done, parameters in all
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ def open_directory(path: Path) -> Opened:
     file = open_weights(path)
     spec = spec_of(config, where, file.names)
     family = family_of(config["model_type"], where)
-    table = own_table(blueprint(spec).state_dict()) if isinstance(file, GGUF) else family.table(config, spec)
+    table = own_table(shapes(spec)) if isinstance(file, GGUF) else family.table(config, spec)
     tokenizer = None
     if any((path / name).exists() for name in ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json")):
         tokenizer = load_tokenizer(path)
@@ -163,67 +156,13 @@ def read_pooling(path: Path) -> Pooling:
     return Pooling(chosen[0], normalise, longest, stated=True)
 
 
-def plan_network(opened: Opened) -> tuple[Network, Plan]:
-    """The network without weights, and which tensor of the file goes where."""
+def plan_weights(opened: Opened) -> Plan:
+    """Which tensor of the file becomes which parameter; what does not fit is refused before anything is read."""
     n_layers = sum(stack.n_layers for stack in opened.spec.stacks.values())
     if n_layers > len(opened.file.names):
         raise CheckpointError(f"{opened.path}: {len(opened.file.names)} tensors cannot fill {n_layers} layers.")
-    net = blueprint(opened.spec)
-    parameters = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
     names, shape = opened.file.names, opened.file.shape
-    return net, plan_loading(opened.table, str(opened.path), names, shape, parameters, opened.spec.tied)
-
-
-def load_network(
-    opened: Opened, dtype: torch.dtype = torch.float32, device: str = "cpu", progress: Progress | None = None
-) -> Network:
-    """Build the network without weights, check that everything fits, then fill it tensor by tensor."""
-    net, plan = plan_network(opened)
-    total = sum(p.numel() for p in net.parameters()) * dtype.itemsize
-    refuse_if_too_large(opened.path, total, device)
-    fill(net, plan, opened, dtype, device, progress)
-    return net.eval().requires_grad_(False)
-
-
-def fill(net: Network, plan: Plan, opened: Opened, dtype: torch.dtype, device: str, progress: Progress | None) -> None:
-    shapes = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
-    sizes = [sum(shapes[o].numel() for o in move.ours) for move in plan.moves]
-    done, suspicious = 0, list[str]()
-    for move, size in zip(plan.moves, sizes, strict=True):
-        theirs = opened.file.tensor(move.theirs)
-        if not theirs.is_floating_point():
-            raise CheckpointError(f"{opened.path}: tensor {move.theirs!r} holds {theirs.dtype}, not floating point.")
-        theirs = theirs.to(device=device, dtype=dtype)
-        if not torch.isfinite(theirs.sum()) and not torch.isfinite(theirs).all():
-            suspicious.append(move.theirs)
-        for name, value in zip(move.ours, move.form.load(theirs, [shapes[o] for o in move.ours]), strict=True):
-            put(net, name, value.contiguous())
-        done += size
-        if progress is not None:
-            progress(done, sum(sizes))
-    for name in opened.table.zero:
-        if name in shapes and name not in {o for move in plan.moves for o in move.ours}:
-            put(net, name, torch.zeros(shapes[name], dtype=dtype, device=device))
-    share_loaded(net, opened.spec)
-    for read, other in plan.twins:
-        if not torch.equal(opened.file.tensor(read).float(), opened.file.tensor(other).float()):
-            log.warning("%s: %s is tied to %s but differs from it, and is passed over", opened.path, other, read)
-    if suspicious:
-        named = ", ".join(suspicious[:3])
-        log.warning("%s: %d tensors hold NaN or infinite weights (%s)", opened.path, len(suspicious), named)
-
-
-def put(net: nn.Module, name: str, value: torch.Tensor) -> None:
-    path, _, leaf = name.rpartition(".")
-    setattr(net.get_submodule(path), leaf, nn.Parameter(value, requires_grad=False))
-
-
-def share_loaded(net: Network, spec: Spec) -> None:
-    """Of each tied group the member that was in the file is loaded; the others become the same object."""
-    for group in spec.tied:
-        filled = next(name for name in group if not net.get_parameter(name).is_meta)
-        put(net, group[0], net.get_parameter(filled).data)
-    tie(net, spec)
+    return plan_loading(opened.table, str(opened.path), names, shape, shapes(opened.spec), opened.spec.tied)
 
 
 def refuse_if_too_large(path: Path, needed: int, device: str) -> None:

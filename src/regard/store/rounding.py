@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from regard.errors import ConfigError
 from regard.model.spec import Spec
 from regard.model.transformer import Network, blueprint
-from regard.store.open import put, share_loaded
+from regard.store.network import put, share_loaded
 from regard.store.quant import FORMATS, Bytes, dequantise, quantise
 
 KEPT = ("embed.positions.weight", "embed.types.weight")  # whole in files of any format

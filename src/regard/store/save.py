@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from regard.errors import ConfigError, TokenizerError
@@ -46,7 +45,7 @@ def planned(table: Table, net: Network, spec: Spec, format_of: Callable[[str, tu
         def make() -> Tensor:
             return form.save([parameters[each].detach().cpu() for each in ours]).contiguous()
 
-        shape = tuple(form.save([torch.empty_like(parameters[each], device="meta") for each in ours]).shape)
+        shape = tuple(form.shape([parameters[each].shape for each in ours]))
         return Planned(name, shape, format_of(name, shape), make)
 
     return [plan(*named) for named in saved_names(table, parameters, spec.tied)]

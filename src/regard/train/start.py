@@ -20,7 +20,8 @@ from regard.errors import ConfigError, TrainingError
 from regard.model.init import initialise
 from regard.model.registry import family_of, spec_of
 from regard.model.transformer import Network, build
-from regard.store.open import Opened, Pooling, load_network, open_model
+from regard.store.network import load_network
+from regard.store.open import Opened, Pooling, open_model
 from regard.store.save import save_directory
 from regard.text.tokenizer import Tokenizer
 from regard.train import checkpoint

@@ -68,7 +68,8 @@ Load = Callable[[str], Ready]
 
 def open_by_name(name: str) -> Ready:
     """From its files, in float32 on the processor; a caller who keeps models open gives a function of its own."""
-    from regard.store.open import load_network, open_model
+    from regard.store.network import load_network
+    from regard.store.open import open_model
 
     opened = open_model(name)
     assert opened.tokenizer is not None

@@ -8,11 +8,12 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import ConfigError
 from regard.model.config import ACTIVATION_NAMES, Config
+from regard.model.frequency import frequencies
 from regard.model.registry import Family, GGUFForm, Reading
 from regard.model.spec import (
     AttentionSpec,
@@ -25,7 +26,6 @@ from regard.model.spec import (
     head_size,
 )
 from regard.model.weightmap import Rule, Table, both, pair_up
-from regard.nn.position import Rotary, RotaryScaling
 
 ROPE_FACTORS = "rope_freqs.weight"
 LLAMA3_POSITIONS = 8192  # that Llama 3 was first trained for
@@ -178,7 +178,7 @@ def config_from_gguf(file: Reading) -> dict[str, Any]:
         rope |= {"rope_type": "linear", "factor": meta[f"{arch}.rope.scaling.factor"]}
     if ROPE_FACTORS in names:
         original = said.size(f"{arch}.rope.scaling.original_context_length", default=LLAMA3_POSITIONS)
-        rope |= llama3_scaling(file.tensor(ROPE_FACTORS), theta, original)
+        rope |= llama3_scaling(file.array(ROPE_FACTORS), theta, original)
     window = meta.get(f"{arch}.attention.sliding_window")
     model_type = "qwen2" if arch == "qwen2" else "mistral" if window else "llama"
     architecture = {"qwen2": "Qwen2ForCausalLM", "mistral": "MistralForCausalLM", "llama": "LlamaForCausalLM"}
@@ -206,12 +206,12 @@ def config_from_gguf(file: Reading) -> dict[str, Any]:
     }
 
 
-def llama3_scaling(factors: Tensor, theta: float, original: int) -> dict[str, Any]:
+def llama3_scaling(factors: NDArray[np.float32], theta: float, original: int) -> dict[str, Any]:
     """GGUF keeps Llama 3's scaling as a table of divisors; find the settings that give exactly this table."""
-    if factors.dim() == 1:
+    if factors.ndim == 1:
         for factor in (8.0, 32.0, 4.0, 16.0, 2.0, 64.0, float(factors.max())):
-            scaling = RotaryScaling("llama3", factor, original_positions=original)
-            if torch.allclose(rope_factors(2 * len(factors), theta, scaling), factors.float(), rtol=1e-4):
+            scaling = RotaryScalingSpec("llama3", factor, original_positions=original)
+            if np.allclose(rope_factors(2 * len(factors), theta, scaling), factors, rtol=1e-4):
                 return {
                     "rope_type": "llama3",
                     "factor": factor,
@@ -224,18 +224,16 @@ def llama3_scaling(factors: Tensor, theta: float, original: int) -> dict[str, An
     )
 
 
-def rope_factors(d_k: int, theta: float, scaling: RotaryScaling) -> Tensor:
-    cpu = torch.device("cpu")
-    return Rotary(d_k, theta).frequencies(cpu) / Rotary(d_k, theta, scaling).frequencies(cpu)  # (d_k/2,)
+def rope_factors(d_k: int, theta: float, scaling: RotaryScalingSpec) -> NDArray[np.float32]:
+    return frequencies(d_k, theta) / frequencies(d_k, theta, scaling)  # (d_k/2,)
 
 
-def gguf_constants(spec: Spec) -> dict[str, Tensor]:
+def gguf_constants(spec: Spec) -> dict[str, NDArray[np.float32]]:
     stack = spec.stacks["decoder"]
     s = stack.positions.scaling
     if s is None or s.kind != "llama3":
         return {}
-    scaling = RotaryScaling(s.kind, s.factor, s.low_freq_factor, s.high_freq_factor, s.original_positions)
-    return {ROPE_FACTORS: rope_factors(stack.attention.d_k, stack.positions.theta, scaling)}
+    return {ROPE_FACTORS: rope_factors(stack.attention.d_k, stack.positions.theta, s)}
 
 
 def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
