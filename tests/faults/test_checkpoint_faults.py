@@ -73,10 +73,10 @@ FAULTS = {
 def test_each_fault_is_refused_by_name(tmp_path: Path, fault: str) -> None:
     data, says = FAULTS[fault]
     (tmp_path / SINGLE).write_bytes(data)
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(CheckpointError, match=says) as refusal:
         open_checkpoint(tmp_path)
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
     assert SINGLE in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 500 + len(str(tmp_path))
@@ -100,10 +100,10 @@ def test_a_crowded_header_is_refused_quickly(tmp_path: Path, count: int, says: s
     entry = b'"%d":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
     entries = b",".join([entry % i for i in range(count)])
     (tmp_path / SINGLE).write_bytes(packed(b"{" + entries + b"}", b""))
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(CheckpointError, match=says):
         open_checkpoint(tmp_path)
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_any_damage_opens_or_is_refused(
         data = edited(data, *change)
     path = tmp_path_factory.mktemp("damaged") / "x.safetensors"
     path.write_bytes(data)
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         checkpoint = open_checkpoint(path)
     except RegardError as refusal:
@@ -160,7 +160,7 @@ def test_any_damage_opens_or_is_refused(
         for name in checkpoint.names:
             assert tuple(checkpoint.tensor(name).shape) == checkpoint.shape(name)
     assert "x.safetensors" in said
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 FIRST, SECOND = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))

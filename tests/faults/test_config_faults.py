@@ -270,7 +270,7 @@ def test_a_sentence_encoder_that_pools_impossibly(
 
 def test_memory_is_estimated_before_anything_is_read(load_with: LoadWith, monkeypatch: pytest.MonkeyPatch) -> None:
     n = sum(p.numel() for p in load_with("gpt2").net.parameters())
-    monkeypatch.setattr(opening, "fill", lambda *_: pytest.fail("weights were read"))
+    monkeypatch.setattr("regard.store.network.fill", lambda *_: pytest.fail("weights were read"))
     monkeypatch.setattr(opening, "available_memory", lambda: 4 * n - 1)
     with pytest.raises(ConfigError, match=r"the model needs 0\.0 GB of memory, but 0\.0 GB are free; use a smaller"):
         load_with("gpt2")

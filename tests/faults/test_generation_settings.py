@@ -157,9 +157,9 @@ def test_a_models_file_is_named(bad):
 
 
 def test_refusal_is_quick_and_short_for_huge_values():
-    began = time.perf_counter()
+    began = time.thread_time()
     for value in (["x"] * 1_000_000, "x" * 10_000_000):
         with pytest.raises(GenerationError) as refusal:
             Settings(stop=value)
         assert len(str(refusal.value)) < 300
-    assert time.perf_counter() - began < 1.0
+    assert time.thread_time() - began < 1.0

@@ -107,11 +107,11 @@ def test_each_fault_is_refused_by_name(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "bad.gguf"
     path.write_bytes(data)
     tracemalloc.start()
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         with pytest.raises(CheckpointError, match=says) as refusal:
             read_gguf(path)
-        assert time.perf_counter() - start < 1
+        assert time.thread_time() - start < 1
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -185,7 +185,7 @@ def test_any_damage_opens_or_is_refused(tmp_path_factory: pytest.TempPathFactory
         data = edited(data, *change)
     path = tmp_path_factory.mktemp("damaged") / "x.gguf"
     path.write_bytes(data)
-    start = time.perf_counter()
+    start = time.thread_time()
     try:
         file = read_gguf(path)
     except RegardError as refusal:
@@ -194,4 +194,4 @@ def test_any_damage_opens_or_is_refused(tmp_path_factory: pytest.TempPathFactory
         said = "x.gguf opened"
         assert sum(file.tensor(name).nbytes for name in file.names) <= 16 * len(data)
     assert "x.gguf" in said
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1

@@ -69,10 +69,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_defused_in_about_a_second(name: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     with pytest.raises(TemplateError) as caught:
         render_chat(BOMBS[name], HI)
-    assert time.perf_counter() - start < 5  # of a busy machine; alone it is about one
+    assert time.thread_time() - start < 5  # of a busy machine; alone it is about one
     assert "\n" not in str(caught.value)
 
 

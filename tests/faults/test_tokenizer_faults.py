@@ -230,9 +230,9 @@ def test_odd_characters_get_the_librarys_ids(tokenizer: Tokenizer, text: str) ->
 @pytest.mark.parametrize("character", ["a", " ", "\n", "é"])
 def test_a_megabyte_of_one_character_takes_linear_time(tokenizer: Tokenizer, character: str) -> None:
     def seconds(n: int) -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         tokenizer.encode(character * n)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     seconds(1000)
     assert seconds(400_000) < 12 * seconds(100_000) + 0.3  # quadratic would be sixteenfold

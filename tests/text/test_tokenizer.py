@@ -133,10 +133,10 @@ def test_streaming_costs_the_same_per_token_however_long() -> None:
     ids = SPM.encode("the cat sat " * 4000, add_special=False)
 
     def seconds(n: int) -> float:
-        stream, start = SPM.stream(), time.perf_counter()
+        stream, start = SPM.stream(), time.thread_time()
         for i in ids[:n]:
             stream.push(i)
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     assert seconds(len(ids)) < 40 * seconds(len(ids) // 10) + 0.1  # quadratic would be a hundredfold
 

@@ -1,6 +1,6 @@
 """Matrices laid out as the kernels read them, all in one stretch of memory.
 
-`Arena.add` notes what will be packed; `Arena.fill` takes the memory (in large pages where the system has them) and packs.
+`Arena.add` notes what will be packed; `Arena.fill` takes the memory and packs.
 Several matrices that read the same input can be one: their rows stand below each other.
 """
 
@@ -25,19 +25,16 @@ def up(n: int, to: int = LANES) -> int:
     return -(-n // to) * to
 
 
-def pages(size: int, *, large: bool = False) -> NDArray[np.uint8]:
-    """Zeros straight from the system, which keeps each page until it is written; in large ones where there are such."""
+def pages(size: int) -> mmap.mmap:
+    """Zeros straight from the system, which keeps each page until it is written."""
     own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
-    block = mmap.mmap(-1, max(size, 1), **own)
-    if large and hasattr(mmap, "MADV_HUGEPAGE"):
-        block.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(block, np.uint8)
+    return mmap.mmap(-1, max(size, 1), **own)
 
 
 def zeros(*shape: int, dtype: type = np.float32) -> NDArray:
     """Zeros at an address that whole cache lines begin at. Of a large array only what is written takes memory."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = pages(size) if size >= LARGE else np.zeros(size + ALIGNMENT, np.uint8)
+    raw = np.frombuffer(pages(size), np.uint8) if size >= LARGE else np.zeros(size + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + size].view(dtype).reshape(shape)
 
@@ -47,7 +44,7 @@ class Arena:
         self.native = native
         self.jobs: list[tuple[Matrix, Callable[[], Sequence[Stored]], int, int]] = []  # …, offset, bytes
         self.size = 0
-        self.memory: NDArray[np.uint8] | None = None
+        self.memory: mmap.mmap | None = None
 
     def add(self, format: str, rows: int, columns: int, read: Callable[[], Sequence[Stored]]) -> Matrix:
         """A matrix that will hold the rows of what `read` gives, one below the other."""
@@ -59,15 +56,16 @@ class Arena:
         return W
 
     def fill(self, progress: Progress | None = None) -> None:
-        self.memory = pages(self.size + HUGE, large=True)
-        base = up(self.memory.ctypes.data, HUGE)
-        done = 0
+        self.memory, done = pages(self.size + HUGE), 0
+        base = up(np.frombuffer(self.memory, np.uint8).ctypes.data, HUGE)
         with ThreadPoolExecutor(2) as threads:
             for size in threads.map(lambda job: self._pack(base, *job), self.jobs):
                 done += size
                 if progress is not None:
                     progress(done, self.size)
         self.jobs.clear()
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # in time, and not before: making room for large pages can take a second
+            self.memory.madvise(mmap.MADV_HUGEPAGE)
 
     def _pack(self, base: int, W: Matrix, read: Callable[[], Sequence[Stored]], offset: int, size: int) -> int:
         stored = read()

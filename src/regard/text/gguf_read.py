@@ -71,10 +71,12 @@ class Keys:
 
     def array(self, key: str, kind: type, size: int | None = None) -> list[Any]:
         try:
-            values = [value if kind is str else kind(value) for value in self.metadata.get(key, ())]
+            values = list(self.metadata.get(key, ()))
+            if kind is not str and set(map(type, values)) - {kind}:
+                values = list(map(kind, values))
         except (TypeError, ValueError, OverflowError):
             raise self.damaged(key, f"a list of {kind.__name__} was expected") from None
-        if not all(isinstance(value, kind) for value in values):
+        if set(map(type, values)) - {kind}:
             raise self.damaged(key, f"a list of {kind.__name__} was expected")
         if size is not None and values and len(values) != size:
             raise self.damaged(key, f"it has {len(values)} entries for {size} tokens")
@@ -157,17 +159,19 @@ def read(keys: Keys) -> Vocabulary:
         tokens,
         types,
         keys.array("tokenizer.ggml.scores", float, len(tokens)),
-        [_merge(text, keys) for text in keys.array("tokenizer.ggml.merges", str)],
+        _merges(keys),
         ids,
         flags,
     )
 
 
-def _merge(text: str, keys: Keys) -> tuple[str, str]:
-    left, space, right = text.partition(" ")
-    if not (left and space and right) or " " in right:
-        raise keys.damaged("tokenizer.ggml.merges", f"{text!r} is not two tokens with a space between")
-    return left, right
+def _merges(keys: Keys) -> list[tuple[str, str]]:
+    listed = keys.array("tokenizer.ggml.merges", str)
+    pairs = [tuple(text.split(" ")) for text in listed]
+    if set(map(len, pairs)) - {2} or not all(map(all, pairs)):
+        wrong = next(text for text, pair in zip(listed, pairs, strict=True) if len(pair) != 2 or "" in pair)
+        raise keys.damaged("tokenizer.ggml.merges", f"{wrong!r} is not two tokens with a space between")
+    return pairs  # type: ignore[return-value]
 
 
 # ── the three kinds ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,8 +179,12 @@ def _merge(text: str, keys: Keys) -> tuple[str, str]:
 
 def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
     table = vocab.table
-    check_merges(vocab.merges, table, vocab.where)
-    raw = tokenizers.Tokenizer(models.BPE(table, vocab.merges, ignore_merges=vocab.split.whole_words))
+    try:
+        model = models.BPE(table, vocab.merges, ignore_merges=vocab.split.whole_words)
+    except Exception:
+        check_merges(vocab.merges, table, vocab.where)  # which says it in a sentence
+        raise
+    raw = tokenizers.Tokenizer(model)
     if vocab.split.nfc:
         raw.normalizer = normalizers.NFC()
     raw.pre_tokenizer = vocab.split.pre_tokenizer()
