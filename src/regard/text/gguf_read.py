@@ -171,7 +171,7 @@ def _merges(keys: Keys) -> list[tuple[str, str]]:
     if set(map(len, pairs)) - {2} or not all(map(all, pairs)):
         wrong = next(text for text, pair in zip(listed, pairs, strict=True) if len(pair) != 2 or "" in pair)
         raise keys.damaged("tokenizer.ggml.merges", f"{wrong!r} is not two tokens with a space between")
-    return pairs  # type: ignore[return-value]
+    return pairs
 
 
 # ── the three kinds ─────────────────────────────────────────────────────────────────────────────────────────────────
