@@ -1,5 +1,6 @@
 """How long one waits before anything happens; for an answer's first token, beside llama.cpp."""
 
+import os
 import statistics
 import subprocess
 import sys
@@ -34,8 +35,10 @@ def first_token() -> Iterator[Measured]:
 
 
 def best(arguments: list[str], rounds: int = 7, python: str = sys.executable) -> float:
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
     def run() -> None:
-        subprocess.run([python, *arguments], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([python, *arguments], check=True, stdout=subprocess.DEVNULL, env=usual)
 
     run()
     return statistics.median(seconds(run) for _ in range(rounds))

@@ -89,3 +89,21 @@ def test_smollm2_takes_the_memory_of_its_file(smollm2):
     ran = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
     grown, file, cache = map(int, ran.stdout.split())
     assert file < grown < 1.3 * file + cache
+
+
+ALONE = """
+import sys, regard
+model = regard.load("smollm2")
+print(model.chat("What is the capital of France?", temperature=0.7, seed=1, top_p=0.9, max_new_tokens=12))
+print(len(model.answers("The sea", num_beams=3, n=2, max_new_tokens=4)[0]))
+print(repr(model), "torch" in sys.modules)
+"""
+
+
+def test_smollm2_talks_without_pytorch(smollm2):
+    """Importing it would take longer than everything else until the first word; with it, the words are the same."""
+    ran = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
+    said, beams, told = ran.stdout.strip().rsplit("\n", 2)
+    question = "What is the capital of France?"
+    assert said == smollm2.chat(question, temperature=0.7, seed=1, top_p=0.9, max_new_tokens=12)
+    assert (beams, told) == ("2", "<regard.Model smollm2: llama, decoder, 134,515,008 parameters> False")
