@@ -107,14 +107,9 @@ def find_spec(where: str) -> "Spec":
 
 
 def spec_of_gguf(path: Path) -> "Spec":
-    from regard.model.registry import family_of_gguf, spec_of
+    from regard.model.registry import spec_of
     from regard.store.gguf import read_gguf
+    from regard.store.open import gguf_config
 
     file = read_gguf(path)
-    family = family_of_gguf(file.metadata.get("general.architecture"), str(path))
-    assert family.gguf is not None
-    try:
-        config = family.gguf.config(file)
-    except KeyError as missing:
-        raise ConfigError(f"{path}: the metadata lacks {missing.args[0]!r}, which this architecture needs.") from None
-    return spec_of({key: value for key, value in config.items() if value is not None}, str(path), file.names)
+    return spec_of(gguf_config(file)[1], str(path), file.names)

@@ -100,13 +100,8 @@ def open_directory(path: Path) -> Opened:
 
 def open_gguf(path: Path) -> Opened:
     file = read_gguf(path)
-    family = family_of_gguf(file.metadata.get("general.architecture"), str(path))
+    family, config = gguf_config(file)
     assert family.gguf is not None
-    try:
-        config = family.gguf.config(file)
-    except KeyError as missing:
-        raise ConfigError(f"{path}: the metadata lacks {missing.args[0]!r}, which this architecture needs.") from None
-    config = {key: value for key, value in config.items() if value is not None}
     spec = spec_of(config, str(path), file.names)
     tokenizer = tokenizer_from_gguf(file.metadata, str(path))
     tokenizer.check_vocab(spec.n_vocab)
@@ -115,6 +110,18 @@ def open_gguf(path: Path) -> Opened:
     table = family.gguf.table(config, spec)
     pooling = gguf_pooling(file.metadata, str(path))
     return Opened(path, config, family, spec, file, table, tokenizer, legacy_generation(config), pooling)
+
+
+def gguf_config(file: GGUF) -> tuple[Family, dict[str, Any]]:
+    """The family of a GGUF file, and what its config.json would say."""
+    family = family_of_gguf(file.metadata.get("general.architecture"), str(file.path))
+    assert family.gguf is not None
+    try:
+        config = family.gguf.config(file)
+    except KeyError as missing:
+        needed = f"the metadata lacks {missing.args[0]!r}, which this architecture needs"
+        raise ConfigError(f"{file.path}: {needed}.") from None
+    return family, {key: value for key, value in config.items() if value is not None}
 
 
 GENERATION_KEYS = (
