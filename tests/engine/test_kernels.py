@@ -123,16 +123,16 @@ def test_product(kernels, format, shape, threads, bias, seed):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("format", ["F32", "BF16", "Q4_1", "Q8_0"])
+@pytest.mark.parametrize("format", c.FORMATS)
 def test_a_row_does_not_depend_on_the_others_nor_on_the_threads(kernels, format):
     native.regard_choose(kernels.encode())
-    X, weights = random(0, 23, 320), Given(format, W=random(1, 83, 320), g=random(2, 83, 320))
+    X, weights = random(0, 199, 608), Given(format, W=random(1, 83, 608), g=random(2, 83, 608))  # several pieces
     results = []
-    for rows, threads in ((23, 1), (23, 3), (7, 2), (4, 2), (1, 1)):
+    for rows, threads in ((199, 1), (199, 3), (38, 2), (17, 3), (16, 2), (7, 2), (4, 2), (1, 1)):
         made: list[np.ndarray] = []
 
         def build(builder, rows=rows, made=made):
-            made += [zeros(rows, 320), builder.buffer(83)]
+            made += [zeros(rows, 608), builder.buffer(83)]
             builder.product(*made, "W", gate="g", activation="silu")
 
         plan = plan_of(build, weights, rows, threads)

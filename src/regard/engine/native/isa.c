@@ -5,7 +5,7 @@
 #define TEXT(x) TEXT_(x)
 
 void NAME(product)(const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride, float *room) {
-    if (W->format >= Q8_0) NAME(product_rounded)(W, first, last, x, out, stride);
+    if (W->format >= Q8_0) NAME(product_rounded)(W, first, last, x, out, stride, room);
     else NAME(product_float)(W, first, last, x, out, stride, room);
 }
 

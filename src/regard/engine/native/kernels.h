@@ -11,8 +11,11 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define NAME(x) JOIN(x, ISA)
 
-/* The input of a product, `rows` × `columns`. Floats: X. Rounded: for every block of 32 columns 64 bytes of q, whose
- * meaning is the instruction set's own, a scale, and the scale times the sum of the integers. */
+#define MANY 16        /* rows above which a product with integers widens these once for all */
+#define ROOM (20 << 10) /* bytes of a thread's own that a product may use */
+
+/* The input of a product, `rows` × `columns`. Floats: X. Rounded: for every block of 32 columns 64 bytes of q, words or (for
+ * 4 bits and not many rows) what the instruction set likes better, a scale, and the scale times the sum of the integers. */
 typedef struct {
     int64_t rows, columns;
     const float *X;
@@ -25,8 +28,8 @@ typedef struct {
     const char *name;
     /* out[r][8 g … 8 g + 7] for groups g of W in [first, last): the product with every row of the input */
     void (*product)(const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride, float *room);
-    /* one row of `n` floats → integers of 15 bits in blocks of 32, as the kernel for `format` reads them */
-    void (*quantise)(int32_t format, const float *x, int64_t n, uint8_t *q, float *scale, float *sum);
+    /* one row of `n` floats → integers of 15 bits in blocks of 32 */
+    void (*quantise)(int words, const float *x, int64_t n, uint8_t *q, float *scale, float *sum);
     void (*norm)(int32_t kind, const float *x, int64_t n, const float *gain, const float *shift, float eps, float *out);
     void (*activate)(int32_t kind, float *x, int64_t n);
     void (*embed)(const matrix *W, int64_t row, float scale, const float *plus, float *out);
@@ -47,8 +50,8 @@ extern const kernels kernels_avx2;
 /* Parts of the table, each in a file of its own. */
 void NAME(product)(const matrix *, int64_t, int64_t, const input *, float *, int64_t, float *);
 void NAME(product_float)(const matrix *, int64_t, int64_t, const input *, float *, int64_t, float *);
-void NAME(product_rounded)(const matrix *, int64_t, int64_t, const input *, float *, int64_t);
-void NAME(quantise)(int32_t, const float *, int64_t, uint8_t *, float *, float *);
+void NAME(product_rounded)(const matrix *, int64_t, int64_t, const input *, float *, int64_t, void *);
+void NAME(quantise)(int, const float *, int64_t, uint8_t *, float *, float *);
 void NAME(norm)(int32_t, const float *, int64_t, const float *, const float *, float, float *);
 void NAME(activate)(int32_t, float *, int64_t);
 void NAME(embed)(const matrix *, int64_t, float, const float *, float *);

@@ -5,7 +5,8 @@
  * of 8 rows:   y += d · scale · Σ q a  (+ m · scale · Σ a).
  *
  * AVX2, 4 bits: a = 128 high + low, both of 8 bits; unsigned nibbles times signed bytes are added up in 16 bits over one
- * block (8 × 2 × 15 × 127 = 30480 fits). 8 bits: bytes are widened to 16 bits and multiplied with a itself.
+ * block (8 × 2 × 15 × 127 = 30480 fits). 8 bits: bytes are widened to 16 bits and multiplied with a itself. For many rows
+ * 4 bits are widened too, each piece of the matrix once.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-tree-ter", "no-tree-reassoc") /* which would collect the products of a block before adding them up */
@@ -14,14 +15,17 @@
 #include "simd.h"
 
 #define LIMIT 16256 /* 127 · 128 */
+#define DEEP 512    /* columns of a piece that serves many rows */
+#define TALL 192    /* rows that stay in the second-level cache, DEEP columns of each */
+#define HOLD(x) __asm__("" : "+x"(x)) /* a sum stays in its register, and products are added as they come */
 #define AHEAD 3072  /* bytes of the matrix asked for in advance: a third faster from memory than without asking */
 
 static const int64_t BLOCK_BYTES[] = {[Q8_0] = 272, [Q4_0] = 144, [Q4_1] = 160};
 
-/* 32 floats → integers, as the kernel for `format` reads them; their sum. Adding 1.5 · 2²³ rounds to nearest even. */
+/* 32 floats → integers, words or high and low bytes; their sum. Adding 1.5 · 2²³ rounds to nearest even. */
 #ifdef AVX2
 
-INLINE int32_t put(int32_t format, const float *x, float inverse, uint8_t *q) {
+INLINE int32_t put(int words, const float *x, float inverse, uint8_t *q) {
     __m256i a[4], total = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) {
         a[i] = (__m256i)(as_int(load(x + 8 * i) * all(inverse) + all(12582912.0f)) - 0x4b400000);
@@ -30,7 +34,7 @@ INLINE int32_t put(int32_t format, const float *x, float inverse, uint8_t *q) {
     const __m256i first = _mm256_permute4x64_epi64(_mm256_packs_epi32(a[0], a[1]), _MM_SHUFFLE(3, 1, 2, 0));
     const __m256i second = _mm256_permute4x64_epi64(_mm256_packs_epi32(a[2], a[3]), _MM_SHUFFLE(3, 1, 2, 0));
     __m256i *out = (__m256i *)q;
-    if (format == Q8_0) { /* 32 words */
+    if (words) {
         _mm256_storeu_si256(out, first);
         _mm256_storeu_si256(out + 1, second);
     } else { /* 32 high bytes, 32 low ones */
@@ -47,8 +51,8 @@ INLINE int32_t put(int32_t format, const float *x, float inverse, uint8_t *q) {
 
 #else
 
-INLINE int32_t put(int32_t format, const float *x, float inverse, uint8_t *q) {
-    (void)format; /* words for both */
+INLINE int32_t put(int words, const float *x, float inverse, uint8_t *q) {
+    (void)words; /* always */
     int32_t sum = 0;
     for (int i = 0; i < BLOCK; i++) {
         const float shifted = x[i] * inverse + 12582912.0f;
@@ -63,7 +67,7 @@ INLINE int32_t put(int32_t format, const float *x, float inverse, uint8_t *q) {
 
 #endif
 
-void NAME(quantise)(int32_t format, const float *x, int64_t n, uint8_t *q, float *scale, float *sum) {
+void NAME(quantise)(int words, const float *x, int64_t n, uint8_t *q, float *scale, float *sum) {
     for (int64_t b = 0; b < n / BLOCK; b++, x += BLOCK, q += 2 * BLOCK) {
         v8i most = as_int(magnitude(load(x))); /* compared as integers, NaN is the largest: it comes out at the scale */
         for (int i = 8; i < BLOCK; i += 8) most = greatest_int(most, as_int(magnitude(load(x + i))));
@@ -71,7 +75,7 @@ void NAME(quantise)(int32_t format, const float *x, int64_t n, uint8_t *q, float
         float peak;
         memcpy(&peak, &bits, sizeof peak);
         const float inverse = peak > 1e-30f ? LIMIT / peak : 0.0f; /* a smaller block is nothing */
-        const int32_t total = put(format, x, inverse, q);
+        const int32_t total = put(words, x, inverse, q);
         scale[b] = peak < 1e-30f ? 0.0f : peak * (1.0f / LIMIT);
         sum[b] = scale[b] * (float)total;
     }
@@ -126,7 +130,7 @@ INLINE void dots_8(const int R, const uint8_t *w, const uint8_t *const *q, v8i *
     __m256i sum[4][2];
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) sum[r][0] = sum[r][1] = _mm256_setzero_si256();
-#pragma GCC unroll 1
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i++) { /* 4 columns: rows 0…3, rows 4…7 */
         const __m256i first = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(w + 32 * i)));
         const __m256i second = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(w + 32 * i + 16)));
@@ -135,6 +139,8 @@ INLINE void dots_8(const int R, const uint8_t *w, const uint8_t *const *q, v8i *
             const __m256i a = eight(q[r] + 8 * i);
             sum[r][0] = _mm256_add_epi32(sum[r][0], _mm256_madd_epi16(first, a));
             sum[r][1] = _mm256_add_epi32(sum[r][1], _mm256_madd_epi16(second, a));
+            HOLD(sum[r][0]);
+            HOLD(sum[r][1]);
         }
     }
 #pragma GCC unroll 4
@@ -178,6 +184,14 @@ INLINE void dots_8(const int R, const uint8_t *bytes, const uint8_t *const *q, v
 
 #endif
 
+/* y + d · scale · (dot, of nibbles that stand for -8…7 less 8 Σ a) + m · scale · Σ a, for 8 rows of W. */
+INLINE v8 scaled(const int format, v8i dot, v8 scale, v8 sum, v8 d, v8 m, v8 y) {
+    v8 part = __builtin_convertvector(dot, v8) * scale;
+    if (format == Q4_0) part = fma8(all(-8.0f), sum, part);
+    y = fma8(d, part, y);
+    return format == Q4_1 ? fma8(m, sum, y) : y;
+}
+
 /* One group of 8 rows of W with R rows of the input. */
 INLINE void strip(const int format, const int R, const uint8_t *w, int64_t blocks, const input *x, int64_t row, float *out,
                   int64_t stride) {
@@ -197,11 +211,8 @@ INLINE void strip(const int format, const int R, const uint8_t *w, int64_t block
         else dots_4(R, w + (format == Q4_1 ? 32 : 16), q, dots);
 #pragma GCC unroll 4
         for (int r = 0; r < R; r++) {
-            const v8 dot = __builtin_convertvector(dots[r], v8);
-            v8 part = dot * all(scale[r * blocks]);
-            if (format == Q4_0) part = fma8(all(-8.0f), all(sum[r * blocks]), part);
-            y[r] = fma8(d, part, y[r]);
-            if (format == Q4_1) y[r] = fma8(load_half((const uint16_t *)w + 8), all(sum[r * blocks]), y[r]);
+            const v8 m = format == Q4_1 ? load_half((const uint16_t *)w + 8) : d;
+            y[r] = scaled(format, dots[r], all(scale[r * blocks]), all(sum[r * blocks]), d, m, y[r]);
             q[r] += 2 * BLOCK;
         }
     }
@@ -209,27 +220,152 @@ INLINE void strip(const int format, const int R, const uint8_t *w, int64_t block
     for (int r = 0; r < R; r++) store(out + (row + r) * stride, y[r]);
 }
 
-INLINE void product_as(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out,
-                       int64_t stride) {
-    const int64_t blocks = x->columns / BLOCK, fit = (20 << 10) / (2 * x->columns); /* 20 kB of input at a time */
-    const int64_t tall = fit < 4 ? 4 : fit & ~3;
-    for (int64_t top = 0; top < x->rows; top += tall) {
-        const int64_t rows = x->rows < top + tall ? x->rows : top + tall;
-        for (int64_t g = first; g < last; g++) {
-            const uint8_t *w = W->data + g * W->group_bytes;
-            int64_t row = top;
-            for (; row + 4 <= rows; row += 4) strip(format, 4, w, blocks, x, row, out + 8 * g, stride);
-            if (row + 3 == rows) strip(format, 3, w, blocks, x, row, out + 8 * g, stride);
-            else if (row + 2 == rows) strip(format, 2, w, blocks, x, row, out + 8 * g, stride);
-            else if (row + 1 == rows) strip(format, 1, w, blocks, x, row, out + 8 * g, stride);
+#ifdef AVX2
+
+/* For many rows, two groups of a piece of the matrix are widened once. A block of them: scales, minima, and the integers as
+ * words, of each pair of columns the 8 rows' of both groups. */
+typedef struct {
+    v8 d[2], m[2];
+    __m256i w[16][2];
+} wide;
+
+_Static_assert(sizeof(wide) * (DEEP / BLOCK) <= ROOM, "a piece fits into a thread's room");
+
+typedef struct { /* from column `k` on; while it is used, memory is asked for the next one */
+    const wide *w;
+    int64_t k, blocks, groups;       /* groups: 2, the last one may be alone */
+    const uint8_t *ahead;            /* of the next piece's first group; the second is `apart` from there */
+    int64_t apart, each;             /* each: bytes to ask for with a block of a strip of rows */
+} piece;
+
+/* 4 columns of each of the 8 rows → two pairs of columns. */
+INLINE void spread(__m256i bytes, wide *out, int pair, int g) {
+    const __m256 first = (__m256)_mm256_cvtepi8_epi16(_mm256_castsi256_si128(bytes)); /* rows 0…3 */
+    const __m256 second = (__m256)_mm256_cvtepi8_epi16(_mm256_extracti128_si256(bytes, 1));
+    const __m256i left = (__m256i)_mm256_shuffle_ps(first, second, 0x88); /* rows 0 1 · 4 5 · 2 3 · 6 7 → in order */
+    const __m256i right = (__m256i)_mm256_shuffle_ps(first, second, 0xdd);
+    out->w[pair][g] = _mm256_permute4x64_epi64(left, _MM_SHUFFLE(3, 1, 2, 0));
+    out->w[pair + 1][g] = _mm256_permute4x64_epi64(right, _MM_SHUFFLE(3, 1, 2, 0));
+}
+
+INLINE void widen(const int format, const uint8_t *w, int64_t blocks, int g, wide *out) {
+    const __m256i low = _mm256_set1_epi8(15);
+    for (int64_t b = 0; b < blocks; b++, w += BLOCK_BYTES[format], out++) {
+        const uint8_t *integers = w + (format == Q4_1 ? 32 : 16);
+        out->d[g] = load_half((const uint16_t *)w);
+        if (format == Q4_1) out->m[g] = load_half((const uint16_t *)w + 8);
+        for (int i = 0; i < 8 && format == Q8_0; i++) spread(bytes(integers + 32 * i), out, 2 * i, g);
+        for (int i = 0; i < 4 && format != Q8_0; i++) {
+            const __m256i both = bytes(integers + 32 * i);
+            spread(_mm256_and_si256(both, low), out, 2 * i, g);
+            spread(_mm256_and_si256(_mm256_srli_epi16(both, 4), low), out, 8 + 2 * i, g);
         }
     }
 }
 
-void NAME(product_rounded)(const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride) {
+/* R rows × 2 groups. */
+INLINE void tile(const int format, const int R, piece p, const input *x, int64_t row, float *out, int64_t stride) {
+    const int64_t blocks = x->columns / BLOCK, first = row * blocks + p.k / BLOCK;
+    v8 y[4][2];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++) y[r][g] = p.k && g < p.groups ? load(out + r * stride + 8 * g) : all(0.0f);
+    for (int64_t b = first; b < first + p.blocks; b++, p.w++, p.ahead += p.each) {
+        const uint8_t *q = x->q + 2 * BLOCK * b;
+        __m256i dots[4][2];
+        for (int64_t i = 0; i < p.each; i += 64) {
+            __builtin_prefetch(p.ahead + i);
+            __builtin_prefetch(p.ahead + p.apart + i);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; i++) {
+            const __m256i w0 = p.w->w[i][0], w1 = p.w->w[i][1];
+#pragma GCC unroll 4
+            for (int r = 0; r < R; r++) {
+                const __m256i a = four(q + 2 * BLOCK * blocks * r + 4 * i);
+                const __m256i u = _mm256_madd_epi16(w0, a), v = _mm256_madd_epi16(w1, a);
+                dots[r][0] = i ? _mm256_add_epi32(dots[r][0], u) : u;
+                dots[r][1] = i ? _mm256_add_epi32(dots[r][1], v) : v;
+                HOLD(dots[r][0]);
+                HOLD(dots[r][1]);
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) {
+            const v8 scale = all(x->scale[b + r * blocks]), sum = all(x->sum[b + r * blocks]);
+#pragma GCC unroll 2
+            for (int g = 0; g < 2; g++) y[r][g] = scaled(format, (v8i)dots[r][g], scale, sum, p.w->d[g], p.w->m[g], y[r][g]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 2
+        for (int g = 0; g < 2; g++)
+            if (g < p.groups) store(out + r * stride + 8 * g, y[r][g]);
+}
+
+/* Rows row … end-1 with one piece. */
+INLINE void tiles(const int format, piece p, const input *x, int64_t row, int64_t end, float *out, int64_t stride) {
+    for (; row + 4 <= end; row += 4, p.ahead += p.blocks * p.each) tile(format, 4, p, x, row, out + row * stride, stride);
+    if (row + 3 == end) tile(format, 3, p, x, row, out + row * stride, stride);
+    else if (row + 2 == end) tile(format, 2, p, x, row, out + row * stride, stride);
+    else if (row + 1 == end) tile(format, 1, p, x, row, out + row * stride, stride);
+}
+
+INLINE void many(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride,
+                 wide *room) {
+    for (int64_t top = 0; top < x->rows; top += TALL) {
+        const int64_t end = x->rows < top + TALL ? x->rows : top + TALL, strips = (end - top + 3) / 4;
+        for (int64_t k = 0; k < x->columns; k += DEEP)
+            for (int64_t g = first; g < last; g += 2) {
+                const uint8_t *w = W->data + g * W->group_bytes + k / BLOCK * BLOCK_BYTES[format];
+                const piece p = {
+                    .w = room,
+                    .k = k,
+                    .blocks = (x->columns - k < DEEP ? x->columns - k : DEEP) / BLOCK,
+                    .groups = last - g < 2 ? 1 : 2,
+                    .ahead = w + 2 * W->group_bytes,
+                    .apart = W->group_bytes,
+                    .each = (BLOCK_BYTES[format] + strips - 1) / strips,
+                };
+                for (int i = 0; i < p.groups; i++) widen(format, w + i * p.apart, p.blocks, i, room);
+                tiles(format, p, x, top, end, out + 8 * g, stride);
+            }
+    }
+}
+
+#endif
+
+/* A group of W stays in the first-level cache while all rows pass. */
+INLINE void few(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride) {
+    const int64_t blocks = x->columns / BLOCK;
+    for (int64_t g = first; g < last; g++) {
+        const uint8_t *w = W->data + g * W->group_bytes;
+        int64_t row = 0;
+        for (; row + 4 <= x->rows; row += 4) strip(format, 4, w, blocks, x, row, out + 8 * g, stride);
+        if (row + 3 == x->rows) strip(format, 3, w, blocks, x, row, out + 8 * g, stride);
+        else if (row + 2 == x->rows) strip(format, 2, w, blocks, x, row, out + 8 * g, stride);
+        else if (row + 1 == x->rows) strip(format, 1, w, blocks, x, row, out + 8 * g, stride);
+    }
+}
+
+INLINE void product_as(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out,
+                       int64_t stride, void *room) {
+#ifdef AVX2
+    if (x->rows > MANY) {
+        many(format, W, first, last, x, out, stride, room);
+        return;
+    }
+#endif
+    (void)room;
+    few(format, W, first, last, x, out, stride);
+}
+
+void NAME(product_rounded)(const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride, void *room) {
     switch (W->format) {
-    case Q8_0: product_as(Q8_0, W, first, last, x, out, stride); break;
-    case Q4_0: product_as(Q4_0, W, first, last, x, out, stride); break;
-    default: product_as(Q4_1, W, first, last, x, out, stride); break;
+    case Q8_0: product_as(Q8_0, W, first, last, x, out, stride, room); break;
+    case Q4_0: product_as(Q4_0, W, first, last, x, out, stride, room); break;
+    default: product_as(Q4_1, W, first, last, x, out, stride, room); break;
     }
 }

@@ -37,7 +37,7 @@ static uint8_t *own_scratch(const plan *p, int id) { return p->scratch + id * p-
 static input prepare(const job *j, const step *s, int64_t rows, int id, int threads) {
     const plan *p = j->p;
     const int64_t n = s->W->columns, row_bytes = 4 * (int64_t)p->widest;
-    const int rounded = s->W->format >= Q8_0, own = rows <= FEW;
+    const int rounded = s->W->format >= Q8_0, own = rows <= FEW, words = s->W->format == Q8_0 || rows > MANY;
     input x = {.rows = rows, .columns = n, .X = s->in, .stride = s->in_stride};
     if (!rounded && !s->norm) return x;
     uint8_t *room = p->prepared + (own ? (p->max_rows + (int64_t)FEW * id) * row_bytes : 0);
@@ -52,7 +52,7 @@ static input prepare(const job *j, const step *s, int64_t rows, int id, int thre
             row = normed;
         }
         if (rounded)
-            chosen->quantise(s->W->format, row, n, room + r * 2 * n, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
+            chosen->quantise(words, row, n, room + r * 2 * n, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
     }
     if (!own) pool_meet();
     if (rounded) x.q = room, x.scale = scales, x.sum = sums;
@@ -224,7 +224,8 @@ int regard_sizes(int64_t *sizes) {
 
 int64_t regard_scratch_bytes(int32_t d_k) {
     const int64_t width = padded(d_k);
-    return 4 * (48 * (3 * width + CHUNK + 2) + 2 * CHUNK * width) + 64;
+    const int64_t attention = 4 * (48 * (3 * width + CHUNK + 2) + 2 * CHUNK * width) + 64;
+    return attention < ROOM ? ROOM : attention;
 }
 
 int64_t regard_text_bytes(const cache *c, int64_t capacity) {
