@@ -316,23 +316,29 @@ def test_attention_that_sees_everything(kernels):
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@given(n=st.integers(1, 3000), k=st.integers(1, 40), seed=st.integers(0, 99))
+@given(rows=st.integers(1, 7), n=st.integers(1, 3000), k=st.integers(1, 40), seed=st.integers(0, 99))
 @settings(max_examples=30, deadline=None)
-def test_the_best_and_the_sum_of_all(kernels, n, k, seed):
+def test_the_best_and_the_sum_of_all(kernels, rows, n, k, seed):
     native.regard_choose(kernels.encode())
-    x, k = np.round(random(seed, 2, n + 3) * 4, 1), min(k, n)  # ties; rows lie apart
-    x[1, : n // 3] = -math.inf
-    ids, values, totals = np.zeros((2, k), np.int64), np.zeros((2, k), np.float32), np.zeros(2, np.float32)
-    assert native.regard_ranked(x.ctypes.data, 2, n + 3, n, k, ids.ctypes.data, values.ctypes.data) == 0
+    x, k = np.round(random(seed, rows, n + 3) * 4, 1), min(k, n)  # ties; rows lie apart
+    x[-1, : n // 3] = -math.inf
+    sizes = x.ctypes.data, rows, n + 3, n
     expected = np.argsort(-x[:, :n], axis=1, kind="stable")[:, :k]  # best first, equal ones by rising place
-    assert (ids == expected).all()
-    assert (values == np.take_along_axis(x, expected, 1)).all()
-    native.regard_log_totals(x.ctypes.data, 2, n + 3, n, totals.ctypes.data)
-    assert totals == pytest.approx(np.log(np.exp(x[:, :n].astype(np.float64)).sum(1)), abs=1e-6, rel=1e-6)
+    sums = []
+    for threads in (1, 2, 3, 9):
+        ids, values = np.zeros((rows, k), np.int64), np.zeros((rows, k), np.float32)
+        sums.append(np.zeros(rows, np.float32))
+        assert native.regard_ranked(*sizes, k, ids.ctypes.data, values.ctypes.data, threads) == 0
+        assert (ids == expected).all()
+        assert (values == np.take_along_axis(x, expected, 1)).all()
+        native.regard_log_totals(*sizes, sums[-1].ctypes.data, threads)
+        assert (sums[-1] == sums[0]).all()
+    assert sums[0] == pytest.approx(np.log(np.exp(x[:, :n].astype(np.float64)).sum(1)), abs=1e-6, rel=1e-6)
     x[0, n // 2] = math.nan
-    native.regard_log_totals(x.ctypes.data, 2, n + 3, n, totals.ctypes.data)
-    assert np.isnan(totals).tolist() == [True, False]
-    assert native.regard_ranked(x.ctypes.data, 2, n + 3, n, k, ids.ctypes.data, values.ctypes.data) == 1
+    for threads in (1, 2):
+        native.regard_log_totals(*sizes, sums[0].ctypes.data, threads)
+        assert np.isnan(sums[0]).tolist() == [True] + [False] * (rows - 1)
+        assert native.regard_ranked(*sizes, k, ids.ctypes.data, values.ctypes.data, threads) == 1
 
 
 @pytest.mark.parametrize("format", ROUNDED)

@@ -1,12 +1,14 @@
 """The best of a row of scores, and the sum beneath all of them: what choosing a token needs of a whole vocabulary.
 
-In: scores (B, n_vocab). The native library reads them once; where it is not built, numpy does the same.
+In: scores (B, n_vocab). The native library reads them once, rows divided among threads; where it is not
+built, numpy does the same.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.engine.native.library import library
+from regard.engine.threads import threads
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -27,7 +29,7 @@ def log_totals(logits: Floats) -> Floats:
             return (np.log(np.exp(logits - highest).sum(-1, keepdims=True)) + highest).astype(np.float32)
     totals = np.empty((len(logits), 1), np.float32)
     sizes = len(logits), logits.strides[0] // 4, logits.shape[1]
-    native.regard_log_totals(logits.ctypes.data, *sizes, totals.ctypes.data)
+    native.regard_log_totals(logits.ctypes.data, *sizes, totals.ctypes.data, threads())
     return totals
 
 
@@ -40,7 +42,7 @@ def ranked(scores: Floats, width: int) -> tuple[Floats, Ids]:
     if native is not None and 0 < width <= MOST and readable(scores):
         values, ids = np.empty((len(scores), width), np.float32), np.empty((len(scores), width), np.int64)
         sizes = len(scores), scores.strides[0] // 4, scores.shape[1], width
-        if not native.regard_ranked(scores.ctypes.data, *sizes, ids.ctypes.data, values.ctypes.data):
+        if not native.regard_ranked(scores.ctypes.data, *sizes, ids.ctypes.data, values.ctypes.data, threads()):
             return values, ids
     if width < scores.shape[-1]:
         chosen = np.sort(np.argpartition(-scores, width, -1)[:, :width], -1)

@@ -91,8 +91,9 @@ int regard_pack(int32_t format, const void *const *rows, int64_t n_rows, int64_t
 int64_t regard_scratch_bytes(int32_t d_k);
 int64_t regard_text_bytes(const cache *c, int64_t capacity);
 void regard_fork(const cache *c, void *to, int64_t to_capacity, const void *from, int64_t from_capacity, int64_t length);
-void regard_log_totals(const float *x, int64_t rows, int64_t stride, int64_t n, float *totals);
-int regard_ranked(const float *x, int64_t rows, int64_t stride, int64_t n, int64_t k, int64_t *ids, float *values);
+void regard_log_totals(const float *x, int64_t rows, int64_t stride, int64_t n, float *totals, int32_t threads);
+int regard_ranked(const float *x, int64_t rows, int64_t stride, int64_t n, int64_t k, int64_t *ids, float *values,
+                  int32_t threads);
 const char *regard_choose(const char *name);
 
 #endif

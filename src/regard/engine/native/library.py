@@ -81,8 +81,8 @@ SIGNATURES = {
     "regard_scratch_bytes": (c_int64, [c_int32]),
     "regard_text_bytes": (c_int64, [POINTER(Cache), c_int64]),
     "regard_fork": (None, [POINTER(Cache), c_void_p, c_int64, c_void_p, c_int64, c_int64]),
-    "regard_log_totals": (None, [c_void_p, c_int64, c_int64, c_int64, c_void_p]),
-    "regard_ranked": (c_int, [c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p]),
+    "regard_log_totals": (None, [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int32]),
+    "regard_ranked": (c_int, [c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32]),
     "regard_choose": (c_char_p, [c_char_p]),
 }
 

@@ -1,4 +1,5 @@
 /* A batch of rows through a plan: each step is divided among the threads, which meet after it. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,17 +241,43 @@ void regard_fork(const cache *c, void *to, int64_t to_capacity, const void *from
                (size_t)(padded(length) * token));
 }
 
-/* log Σ exp of each row. */
-void regard_log_totals(const float *x, int64_t rows, int64_t stride, int64_t n, float *totals) {
+/* ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────────── */
+
+typedef struct {
+    const float *x;
+    int64_t rows, stride, n, k;
+    float *totals; /* or, if there are none, the best: */
+    int64_t *ids;
+    float *values;
+    atomic_int odd; /* a row holds a NaN */
+} choice;
+
+static void choose_rows(void *what, int id, int threads) {
+    choice *c = what;
+    for (int64_t r = begin_of(c->rows, id, threads); r < begin_of(c->rows, id + 1, threads); r++) {
+        const float *x = c->x + r * c->stride;
+        if (c->totals) c->totals[r] = chosen->log_total(x, c->n);
+        else if (chosen->ranked(x, c->n, c->k, c->ids + r * c->k, c->values + r * c->k)) atomic_store(&c->odd, 1);
+    }
+}
+
+static void divide_rows(choice *c, int32_t threads) {
     if (!chosen) regard_choose(0);
-    for (int64_t r = 0; r < rows; r++) totals[r] = chosen->log_total(x + r * stride, n);
+    if (threads < 2 || c->rows < 2) choose_rows(c, 0, 1); /* without waiting for another caller's turn */
+    else pool_run(choose_rows, c, c->rows < threads ? (int)c->rows : threads);
+}
+
+/* log Σ exp of each row. */
+void regard_log_totals(const float *x, int64_t rows, int64_t stride, int64_t n, float *totals, int32_t threads) {
+    choice c = {.x = x, .rows = rows, .stride = stride, .n = n, .totals = totals};
+    divide_rows(&c, threads);
 }
 
 /* The k largest numbers of each row, largest first, equal ones by rising place. Not 0: there is a NaN, and nothing is said. */
-int regard_ranked(const float *x, int64_t rows, int64_t stride, int64_t n, int64_t k, int64_t *ids, float *values) {
+int regard_ranked(const float *x, int64_t rows, int64_t stride, int64_t n, int64_t k, int64_t *ids, float *values,
+                  int32_t threads) {
     if (k < 1 || k > n) return -1;
-    if (!chosen) regard_choose(0);
-    for (int64_t r = 0; r < rows; r++)
-        if (chosen->ranked(x + r * stride, n, k, ids + r * k, values + r * k)) return 1;
-    return 0;
+    choice c = {.x = x, .rows = rows, .stride = stride, .n = n, .k = k, .ids = ids, .values = values};
+    divide_rows(&c, threads);
+    return atomic_load(&c.odd);
 }
