@@ -96,13 +96,8 @@ def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
         logits = first_logits(stepper, [i for i, s in enumerate(searches) if not s.over for _ in range(s.k)])
     while active and logits is not None:
         picked, ids, first = list[int](), list[int](), 0
-        totals = log_totals(logits)
-        scores = adjust(logits - totals, [row for s in active for row in s.running], copy=False)
-        if active[0].settings.renormalize_logits:
-            scores -= log_totals(scores)
-        width = min(max(s.width for s in active), scores.shape[-1])  # no prompt needs more of any beam
-        best, tokens = ranked(scores, width)
-        own = np.take_along_axis(logits, tokens, -1) - totals
+        width = min(max(s.width for s in active), logits.shape[-1])  # no prompt needs more of any beam
+        best, tokens, own = best_of_beams(logits, [row for s in active for row in s.running], width)
         for s in active:
             block = slice(first, first + len(s.running))
             parents = s.advance(best_continuations(s, best[block], tokens[block], own[block]))
@@ -115,6 +110,26 @@ def beam_search(stepper: Stepper, rows: Sequence[RowState]) -> list[list[Beam]]:
             stepper.pick(picked)
             logits = stepper.step(ids)
     return [s.finished for s in searches]
+
+
+def best_of_beams(logits: Floats, rows: Sequence[RowState], width: int) -> tuple[Floats, Ids, Floats]:
+    """Each beam's best tokens: their scores, the tokens, their own log-probabilities. The logits may be written over."""
+    totals = log_totals(logits)
+    if all(only_bans(row) for row in rows):  # a beam's order is that of its logits: only the best need become scores
+        best, tokens = ranked(adjust(logits, rows, copy=False), width)
+        return best - totals, tokens, best - totals
+    scores = adjust(logits - totals, rows, copy=False)
+    if rows[0].settings.renormalize_logits:
+        scores -= log_totals(scores)
+    best, tokens = ranked(scores, width)
+    return best, tokens, np.take_along_axis(logits, tokens, -1) - totals
+
+
+def only_bans(row: RowState) -> bool:
+    """Whether the settings change nothing but which tokens may come."""
+    s = row.settings
+    changed = s.logit_bias or s.presence_penalty or s.frequency_penalty or s.repetition_penalty != 1
+    return not (changed or s.renormalize_logits or row.forced())
 
 
 def best_continuations(s: Search, best: Floats, ids: Ids, own: Floats) -> list[tuple[float, int, int, float]]:
