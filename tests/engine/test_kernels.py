@@ -216,12 +216,12 @@ class Attention:
     """One attention step over a cache of its own."""
 
     def __init__(
-        self, heads: int, kv_heads: int, d_k: int, *, half: bool, rotary: bool, window: int, causal: bool = True
+        self, heads: int, kv_heads: int, d_k: int, *, format: str, rotary: bool, window: int, causal: bool = True
     ):
         assert native is not None
         self.sizes = heads, kv_heads, d_k
-        self.layout = c.Cache(int(half), kv_heads, d_k, up(d_k), 2, 0)
-        self.scale, self.half, self.rotary, self.window, self.causal = 0.3, half, rotary, window, causal
+        self.layout = c.Cache(c.FORMATS.index(format), kv_heads, d_k, up(d_k), 2, 0)
+        self.scale, self.format, self.rotary, self.window, self.causal = 0.3, format, rotary, window, causal
 
     def text(self, capacity: int) -> np.ndarray:
         return zeros(native.regard_text_bytes(self.layout, capacity), dtype=np.uint8)
@@ -250,45 +250,75 @@ class Attention:
         plan.run(batch.struct)
         return Z[:, : heads * d_k].copy()
 
+    def turned(self, X, heads):
+        """Heads apart, (heads, N, d_k) in float64, and turned by their positions."""
+        x = torch.from_numpy(X).double().reshape(len(X), heads, -1).transpose(0, 1)
+        return rotate(x, Rotary(x.shape[-1])(torch.arange(len(X))[None]))[0] if self.rotary else x
+
     def reference(self, Q, K, V):
-        """The definition, in float64, on what the cache holds."""
-        heads, kv_heads, d_k = self.sizes
-        N = len(Q)
-        q, k, v = (
-            torch.from_numpy(x).double().reshape(1, N, n, d_k).transpose(1, 2)
-            for x, n in ((Q, heads), (K, kv_heads), (V, kv_heads))
-        )
-        if self.rotary:
-            angles = Rotary(d_k)(torch.arange(N)[None])
-            q, k = rotate(q, angles), rotate(k, angles)
-        if self.half:
-            k, v = k.float().half().double(), v.half().double()
+        """The definition, in float64, on keys and values (kv_heads, N, d_k)."""
+        q, k, v = self.turned(Q, self.sizes[0])[None], K[None], V[None]
+        heads, N = self.sizes[0], len(Q)
         i, j = torch.arange(N)[:, None], torch.arange(N)[None]
         visible = (j <= i) & (j > i - (self.window or N)) if self.causal else torch.ones(N, N, dtype=torch.bool)
         Z = attend(q, share_heads(k, heads), share_heads(v, heads), visible, scale=self.scale)
         return Z.transpose(1, 2).flatten(2)[0].numpy()
 
+    def held(self, text, capacity, N):
+        """The keys and values of N tokens as they lie in a text's cache, layer 1: each (kv_heads, N, d_k), in float64."""
+        _, heads, d_k = self.sizes
+        width, blocks = up(d_k), -(-d_k // 32)
+        K, V = text.reshape(2, 2, heads, -1)[1]
+        if self.format != "Q8_0":
+            kind = np.float32 if self.format == "F32" else np.float16
+            K = K.view(kind).reshape(heads, capacity // 8, width, 8)
+            V = V.view(kind).reshape(heads, capacity, width)
+        else:
+            K, V = K.reshape(heads, capacity // 8, -1), V.reshape(heads, capacity, -1)
+            steps = (
+                K[..., 8 * width :].copy().view(np.float32).reshape(heads, -1, blocks, 8).repeat(32, 2)[:, :, :width]
+            )
+            K = K[..., : 8 * width].view(np.int8).reshape(heads, -1, width, 8) * steps.astype(np.float64)
+            steps = V[..., width:].copy().view(np.float32).repeat(32, 2)[..., :width]
+            V = V[..., :width].view(np.int8) * steps.astype(np.float64)
+        K = K.swapaxes(2, 3).reshape(heads, capacity, width)
+        return tuple(torch.from_numpy(x[:, :N, :d_k].astype(np.float64)) for x in (K, V))
+
+
+def half_steps(x, format):
+    """How far rounding may move a number: half a unit in the last place, or half a step of the scale of its block of 32."""
+    size = x.abs()
+    if format != "Q8_0":
+        return size * 2.0 ** (-24 if format == "F32" else -11) + 2.0**-25
+    peaks = [block.amax(-1, keepdim=True).expand_as(block) for block in size.split(32, -1)]
+    return torch.cat(peaks, -1) / 254
+
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @given(
     N=st.one_of(st.integers(1, 40), st.sampled_from([127, 128, 129, 300])),
-    sizes=st.sampled_from([(1, 1, 8), (4, 2, 6), (9, 3, 16), (6, 1, 10), (5, 5, 3), (60, 1, 4)]),
-    half=st.booleans(),
+    sizes=st.sampled_from(
+        [(1, 1, 8), (4, 2, 6), (9, 3, 16), (6, 1, 10), (5, 5, 3), (60, 1, 4), (3, 1, 64), (4, 2, 50)]
+    ),
+    format=st.sampled_from(["F32", "F16", "Q8_0"]),
     rotary=st.booleans(),
     window=st.sampled_from([0, 0, 5, 140]),
     threads=st.integers(1, 3),
 )
 @settings(max_examples=20, deadline=None)
-def test_attention_whole_and_token_by_token(kernels, N, sizes, half, rotary, window, threads):
+def test_attention_whole_and_token_by_token(kernels, N, sizes, format, rotary, window, threads):
     native.regard_choose(kernels.encode())
     heads, kv_heads, d_k = sizes
-    attention = Attention(*sizes, half=half, rotary=rotary and d_k % 2 == 0, window=window)
+    attention = Attention(*sizes, format=format, rotary=rotary and d_k % 2 == 0, window=window)
     Q, K, V = random(N, N, heads * d_k), random(N + 1, N, kv_heads * d_k), random(N + 2, N, kv_heads * d_k)
     capacity = up(N, 32)
     text = attention.text(capacity)
     Z = attention(Q, K, V, range(N), text.ctypes.data, capacity, threads)
-    tolerance = 2e-3 if half else 2e-5
-    np.testing.assert_allclose(Z, attention.reference(Q, K, V), rtol=0, atol=tolerance)
+    held = attention.held(text, capacity, N)
+    exact = attention.turned(K, kv_heads), torch.from_numpy(V).double().reshape(N, kv_heads, d_k).transpose(0, 1)
+    for ours, true in zip(held, exact, strict=True):
+        assert ((ours - true).abs() <= half_steps(true, format) + 2e-6).all()  # 2e-6: turning, in float32
+    np.testing.assert_allclose(Z, attention.reference(Q, *held), rtol=0, atol=2e-5)
     again = attention.text(capacity)
     tail = max(0, N - 3)
     if tail:
@@ -302,17 +332,56 @@ def test_attention_whole_and_token_by_token(kernels, N, sizes, half, rotary, win
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-def test_attention_that_sees_everything(kernels):
+@pytest.mark.parametrize("format", ["F32", "F16", "Q8_0"])
+def test_attention_that_sees_everything(kernels, format):
     """Two texts of an encoder in one batch."""
     native.regard_choose(kernels.encode())
-    attention = Attention(4, 4, 8, half=False, rotary=False, window=0, causal=False)
+    attention = Attention(4, 4, 8, format=format, rotary=False, window=0, causal=False)
     Q, K, V = (random(i, 13, 32) for i in range(3))
     texts = [attention.text(32) for _ in "12"]
     pointers = np.repeat([t.ctypes.data for t in texts], [9, 4])
     positions = [*range(9), *range(4)]
     Z = attention(Q, K, V, positions, pointers, 32, 2, visible=np.repeat([9, 4], [9, 4]))
-    for part in (slice(0, 9), slice(9, 13)):
-        np.testing.assert_allclose(Z[part], attention.reference(Q[part], K[part], V[part]), rtol=0, atol=1e-5)
+    for part, text in zip((slice(0, 9), slice(9, 13)), texts, strict=True):
+        held = attention.held(text, 32, part.stop - part.start)
+        np.testing.assert_allclose(Z[part], attention.reference(Q[part], *held), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("format", ["F32", "F16", "Q8_0"])
+@given(sizes=st.sampled_from([(4, 2, 6), (9, 3, 16), (3, 1, 64), (4, 2, 50)]), length=st.integers(1, 40))
+@settings(max_examples=10, deadline=None)
+def test_a_copied_beginning_is_as_good_as_a_read_one(kernels, format, sizes, length):
+    """Into a text of another capacity, whose later tokens are overwritten."""
+    native.regard_choose(kernels.encode())
+    heads, kv_heads, d_k = sizes
+    attention = Attention(*sizes, format=format, rotary=True, window=0)
+    Q, K, V = random(1, 41, heads * d_k), random(2, 41, kv_heads * d_k), random(3, 41, kv_heads * d_k)
+    first, second = attention.text(64), attention.text(96)
+    second[:] = 1
+    attention(Q, K, V, range(41), first.ctypes.data, 64, 2)
+    native.regard_fork(attention.layout, second.ctypes.data, 96, first.ctypes.data, 64, length)
+    for ours, true in zip(attention.held(second, 96, length), attention.held(first, 64, length), strict=True):
+        assert torch.equal(ours, true)
+    row = slice(length, length + 1)
+    one = attention(Q[row], K[row], V[row], [length], second.ctypes.data, 96, 2)
+    assert np.array_equal(one, attention(Q[row], K[row], V[row], [length], first.ctypes.data, 64, 1))
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_a_damaged_number_is_not_rounded_into_a_plausible_one(kernels):
+    native.regard_choose(kernels.encode())
+    for damage in (math.nan, math.inf):
+        attention = Attention(2, 1, 40, format="Q8_0", rotary=False, window=0)
+        Q, K, V = random(1, 3, 80), random(2, 3, 40), random(3, 3, 40)
+        K[1, 37] = V[1, 2] = damage
+        text = attention.text(32)
+        Z = attention(Q, K, V, range(3), text.ctypes.data, 32, 1)
+        with np.errstate(invalid="ignore"):  # ∞ · 0
+            held = attention.held(text, 32, 3)
+        keys, values = (x[0].isnan().any(1).tolist() for x in held)
+        assert keys == values == [False, True, False]
+        assert np.isnan(Z[1:]).any(1).all()
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

@@ -16,7 +16,7 @@ import tiny
 import tiny_tokenizers
 from regard.engine import of_network
 from regard.engine.decode import Decoder, Translator
-from regard.engine.fast import Engine, FastDecoder, FastTranslator, suits
+from regard.engine.fast import CACHES, Engine, FastDecoder, FastTranslator, suits
 from regard.engine.lanes import NativeLanes, Piece
 from regard.engine.native import library as native
 from regard.engine.of_network import NetworkWeights
@@ -59,6 +59,21 @@ def test_decoders(name, threads, saved, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama-gqa-tied", "bart"])
+@torch.no_grad()
+def test_coarser_keys_and_values_change_little(name, saved):
+    """How far a number may be is tested with the kernels; here, that 8 bits do not go astray on the way."""
+    model = regard.load(saved(name))
+    exact, near, coarse = (
+        steps(FastTranslator(e, ROWS, [[2, 5]] * 3, 12) if name == "bart" else FastDecoder(e, ROWS, 12))
+        for e in (engine_of(model, cache=cache) for cache in CACHES)
+    )
+    for a, b, c in zip(exact, near, coarse, strict=True):
+        size = np.abs(a).max()
+        assert 0 < np.abs(b - a).max() < 0.002 * size
+        assert 0 < np.abs(c - a).max() < 0.05 * size
+
+
 @pytest.mark.parametrize("name", SEQ2SEQ)
 @torch.no_grad()
 def test_encoder_decoders(name, saved):
@@ -83,11 +98,12 @@ def test_what_it_does_not_know_is_left_to_the_reference(saved):
     assert regard.load(saved("gru")).engine is None
 
 
+@pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("name", ["gpt2", "mistral", "llama-gqa-tied"])
 @torch.no_grad()
-def test_a_text_gives_the_same_bits_alone_in_a_batch_and_in_pieces(name, saved):
+def test_a_text_gives_the_same_bits_alone_in_a_batch_and_in_pieces(name, cache, saved):
     model = regard.load(saved(name))
-    engine, longest = engine_of(model, max_rows=6), ROWS[0]
+    engine, longest = engine_of(model, max_rows=6, cache=cache), ROWS[0]
     together = FastDecoder(engine, ROWS, 12).start()
     for row, logits in zip(ROWS, together, strict=True):
         assert np.array_equal(FastDecoder(engine, [row], 12).start()[0], logits)
@@ -98,10 +114,11 @@ def test_a_text_gives_the_same_bits_alone_in_a_batch_and_in_pieces(name, saved):
     assert np.array_equal(last[0], together[0])
 
 
+@pytest.mark.parametrize("cache", CACHES)
 @torch.no_grad()
-def test_lanes_share_a_beginning_and_forget_it(saved):
+def test_lanes_share_a_beginning_and_forget_it(cache, saved):
     model = regard.load(saved("llama-gqa-tied"))
-    engine = engine_of(model)
+    engine = engine_of(model, cache=cache)
     lanes, whole = NativeLanes(engine, slots=3, room=30), [*ROWS[0], *ROWS[1]]
     expected = FastDecoder(engine, [whole], 4).start()
     assert lanes.feed([Piece(1, ROWS[0], False), Piece(0, ROWS[2], False)]).shape == (0, model.spec.n_vocab)
@@ -147,7 +164,7 @@ def test_integers_are_the_reference_on_the_same_numbers(format, blocky):
     bound: tests/engine), and for keys and values in 16 bits: through three layers of large random weights."""
     model = regard.load(blocky, quantize=format)
     assert {stored for stored, _ in model._rounded.values()} == {format.upper()}
-    exact = of_network.engine_of_network(model.net, model.spec, model._rounded, half_cache=False)
+    exact = of_network.engine_of_network(model.net, model.spec, model._rounded, cache="F32")
     reference = steps(Decoder(model.net, ROWS, 12))
     scale = max(float(np.abs(logits).max()) for logits in reference)
     for engine, bound in ((exact, 2e-3), (of_network.engine_of_network(model.net, model.spec, model._rounded), 1e-2)):

@@ -38,7 +38,7 @@ def wanted(engine: str, spec: Spec, device: str) -> bool:
     return reason is None
 
 
-def engine_of_file(opened: Opened, progress: Progress | None = None) -> Engine | None:
+def engine_of_file(opened: Opened, progress: Progress | None = None, cache: str | None = None) -> Engine | None:
     """None if the file's numbers are float32, or of formats that only become float32."""
     if not isinstance(opened.file, GGUF):
         return None
@@ -47,7 +47,7 @@ def engine_of_file(opened: Opened, progress: Progress | None = None) -> Engine |
     if all(format == "F32" for format, _, _ in forms):
         return None
     refuse_if_too_large(opened.path, sum(named_format(f).nbytes((n, m)) for f, n, m in forms), "cpu")
-    engine = Engine(opened.spec, weights, half_cache=True, progress=progress)
+    engine = Engine(opened.spec, weights, cache=cache or "F16", progress=progress)
     weights.warn()
     opened.file.release()
     trim()

@@ -25,6 +25,7 @@ from regard.model.spec import Spec, StackSpec
 
 LONGEST = 1 << 16  # tokens of a table of positions, or of a text that is read whole
 MOST_THREADS = 64
+CACHES = ("F32", "F16", "Q8_0")
 
 
 def suits(spec: Spec) -> bool:
@@ -103,7 +104,7 @@ class Side:
 
 
 class Engine:
-    """Packs the weights when made. `half_cache` keeps keys and values in 16 bits."""
+    """Packs the weights when made. `cache`: the number format of keys and values, one of CACHES."""
 
     def __init__(
         self,
@@ -111,13 +112,13 @@ class Engine:
         weights: Weights,
         *,
         threads: int | None = None,
-        half_cache: bool = False,
+        cache: str = "F32",
         max_rows: int = MAX_ROWS,
         progress: Progress | None = None,
     ) -> None:
         native = library()
         assert native is not None
-        self.native, self.spec, self.half = native, spec, half_cache
+        self.native, self.spec, self.cache = native, spec, cache
         self.threads = min(threads or os.cpu_count() or 1, MOST_THREADS)
         self.lock = threading.Lock()
         self.last: Text | None = None  # the text begun last on its own: a conversation goes on where it was
@@ -140,7 +141,7 @@ class Engine:
 
     def _cache(self, stack: StackSpec, layers: int) -> c.Cache:
         a = stack.attention
-        return c.Cache(int(self.half), a.kv_heads, a.d_k, up(a.d_k), layers, 0)
+        return c.Cache(c.FORMATS.index(self.cache), a.kv_heads, a.d_k, up(a.d_k), layers, 0)
 
     def _plan_reading(self, b: Builder, stack: StackSpec) -> Floats:
         """ids → the encoder's states, and for a decoder the keys and values of its every cross attention."""

@@ -18,9 +18,10 @@ Rounded = Mapping[str, tuple[str, Bytes]]  # parameter → number format, rows o
 
 
 def engine_of_network(
-    net: nn.Module, spec: Spec, rounded: Rounded | None = None, *, half_cache: bool | None = None
+    net: nn.Module, spec: Spec, rounded: Rounded | None = None, *, cache: str | None = None
 ) -> Engine | None:
-    """Matrices in `rounded` are packed as listed there. Keys and values are kept in 16 bits unless the weights have 32.
+    """Matrices in `rounded` are packed as listed there. Keys and values are kept in `cache`, in 16 bits unless
+    the weights have 32.
 
     None if there is no memory for the weights a second time.
     """
@@ -30,7 +31,7 @@ def engine_of_network(
     whole = not rounded and next(net.parameters()).dtype == torch.float32
     shapes = {name: p.shape for name, p in net.named_parameters()}
     stored = {name: Stored(format, rows, shapes[name][1]) for name, (format, rows) in (rounded or {}).items()}
-    return Engine(spec, NetworkWeights(net, spec, stored), half_cache=not whole if half_cache is None else half_cache)
+    return Engine(spec, NetworkWeights(net, spec, stored), cache=cache or ("F32" if whole else "F16"))
 
 
 class NetworkWeights:

@@ -32,15 +32,33 @@ static workspace lay(uint8_t *room, int64_t width) {
     return w;
 }
 
-/* The beginning of a head's keys (values: `second`) in a text's cache, in elements. */
-INLINE int64_t place(const step *s, const batch *b, int32_t head, int second) {
+/* A head's keys (values: `second`) in a text's cache, from token `start` on, a multiple of 8. */
+INLINE uint8_t *place(const step *s, const batch *b, const void *text, int32_t head, int second, int64_t start) {
     const int64_t capacity = s->cross ? b->source_capacity : b->capacity;
-    return (((int64_t)s->layer * 2 + second) * s->cache->heads + head) * capacity * s->cache->width;
+    const int64_t part = ((int64_t)s->layer * 2 + second) * s->cache->heads + head;
+    return (uint8_t *)text + (part * capacity + start) * token_bytes(s->cache);
 }
 
-INLINE void write_element(const cache *c, void *text, int64_t i, float x) {
-    if (c->half) ((uint16_t *)text)[i] = float_to_half(x);
-    else ((float *)text)[i] = x;
+INLINE void write_element(const cache *c, void *at, int64_t i, float x) {
+    if (c->format == F16) ((uint16_t *)at)[i] = float_to_half(x);
+    else ((float *)at)[i] = x;
+}
+
+/* n numbers as bytes, `apart` from each other, and a scale for each 32: |error| ≤ scale / 2. NaN gives a scale of NaN. */
+static void write_bytes(const float *x, int64_t n, int8_t *q, int64_t apart, float *scales) {
+    for (int64_t first = 0; first < n; first += BLOCK, scales += apart) {
+        const int64_t last = first + BLOCK < n ? first + BLOCK : n;
+        float peak = 0.0f;
+        for (int64_t i = first; i < last && peak == peak; i++) peak = fabsf(x[i]) <= peak ? peak : fabsf(x[i]);
+        const float inverse = peak > 1e-30f ? 127.0f / peak : 0.0f; /* a smaller block is nothing */
+        for (int64_t i = first; i < last; i++) {
+            const float shifted = x[i] * inverse + 12582912.0f; /* 1.5 · 2²³: the integer is in the low bits */
+            uint32_t bits;
+            memcpy(&bits, &shifted, sizeof bits);
+            q[apart * i] = (int8_t)(bits & 255);
+        }
+        *scales = peak <= 1e-30f ? 0.0f : peak * (1.0f / 127.0f);
+    }
 }
 
 /* Pairs (x_i, x_{i + d_k/2}) turned by the position's angles. */
@@ -62,11 +80,16 @@ static void store_head(const step *s, const batch *b, int64_t row, int32_t head,
         turn(K, c->d_k, b->cosines + position * half, b->sines + position * half, 1.0f, room);
         K = room;
     }
-    const int64_t keys = place(s, b, head, 0) + position / 8 * 8 * c->width + position % 8;
-    const int64_t values = place(s, b, head, 1) + position * c->width;
+    const int64_t lane = position % 8;
+    uint8_t *keys = place(s, b, text, head, 0, position - lane), *values = place(s, b, text, head, 1, position);
+    if (c->format == Q8_0) {
+        write_bytes(K, c->d_k, (int8_t *)keys + lane, 8, (float *)(keys + 8 * (int64_t)c->width) + lane);
+        write_bytes(V, c->d_k, (int8_t *)values, 1, (float *)(values + c->width));
+        return;
+    }
     for (int64_t i = 0; i < c->d_k; i++) {
-        write_element(c, text, keys + 8 * i, K[i]);
-        write_element(c, text, values + i, V[i]);
+        write_element(c, keys, 8 * i + lane, K[i]);
+        write_element(c, values, i, V[i]);
     }
 }
 
@@ -113,12 +136,53 @@ static void soften(float *S, int64_t n, int64_t from, int64_t to, float *most, f
     *total = sum8(sum);
 }
 
+/* A chunk's keys and values, in the cache's own format … */
+static panels keys_of(const step *s, const batch *b, const void *text, int32_t head, int64_t start) {
+    const cache *c = s->cache;
+    return (panels){c->format, 8, 8 * c->width, place(s, b, text, head, 0, start)};
+}
+
+static panels values_of(const step *s, const batch *b, const void *text, int32_t head, int64_t start) {
+    const cache *c = s->cache;
+    return (panels){c->format, c->width, 8, place(s, b, text, head, 1, start)};
+}
+
+/* … and as floats, in the same order, in `room` if they are not floats already. */
+static panels wide_keys(const cache *c, panels P, int64_t keys, float *room) {
+    const uint8_t *at = P.at;
+    const panels wide = {F32, P.down, P.across, room};
+    if (P.format == F32) return P;
+    for (int64_t i = 0; i < keys * c->width && P.format == F16; i += 8) store(room + i, load_half((const uint16_t *)at + i));
+    for (int64_t j = 0; j < keys && P.format == Q8_0; j += 8, at += 8 * token_bytes(c), room += 8 * c->width) {
+        const float *scales = (const float *)(at + 8 * c->width);
+        for (int64_t first = 0; first < c->width; first += BLOCK, scales += 8) {
+            const int64_t last = first + BLOCK < c->width ? first + BLOCK : c->width;
+            const v8 scale = load(scales);
+            for (int64_t i = first; i < last; i++) store(room + 8 * i, load_bytes((const int8_t *)at + 8 * i) * scale);
+        }
+    }
+    return wide;
+}
+
+static panels wide_values(const cache *c, panels P, int64_t keys, float *room) {
+    const uint8_t *at = P.at;
+    const panels wide = {F32, P.down, P.across, room};
+    if (P.format == F32) return P;
+    for (int64_t i = 0; i < keys * c->width && P.format == F16; i += 8) store(room + i, load_half((const uint16_t *)at + i));
+    for (int64_t j = 0; j < keys && P.format == Q8_0; j++, at += token_bytes(c), room += c->width)
+        for (int64_t i = 0; i < c->width; i += 8)
+            store(room + i, load_bytes((const int8_t *)at + i) * all(((const float *)(at + c->width))[i / BLOCK]));
+    return wide;
+}
+
 /* One chunk for `queries` queries in w->Q: weighted sums to `out` (stride width), m to most, sums to total.
- * K and V may be in the cache's own format or widened. Queries that see nothing of the chunk get total 0. */
+ * Queries that see nothing of the chunk get total 0. */
 static void attend_chunk(const cache *c, panels K, panels V, int64_t keys, int64_t queries, const int64_t *from,
                          const int64_t *to, workspace *w, float *out, float *most, float *total) {
-    const int64_t padded = (keys + 31) & ~(int64_t)31, bytes = keys * c->width * (V.format == F32 ? 4 : 2);
+    const int64_t padded = (keys + 31) & ~(int64_t)31, bytes = keys * token_bytes(c);
+    const int widen = queries > 6 || c->format == Q8_0;
     for (int64_t i = 0; i < bytes && queries <= 6; i += 64) __builtin_prefetch((const uint8_t *)V.at + i, 0, 2); /* on the way */
+    if (widen) K = wide_keys(c, K, padded, w->K);
     NAME(multiply)(queries, padded / 8, c->width, w->Q, c->width, K, w->S, CHUNK, 0);
     for (int64_t i = 0; i < queries; i++) {
         if (from[i] >= to[i]) {
@@ -126,6 +190,7 @@ static void attend_chunk(const cache *c, panels K, panels V, int64_t keys, int64
             memset(w->S + i * CHUNK, 0, (size_t)padded * sizeof(float));
         } else soften(w->S + i * CHUNK, padded, from[i], to[i], most + i, total + i);
     }
+    if (widen) V = wide_values(c, V, keys, w->V);
     NAME(multiply)(queries, c->width / 8, keys, w->S, CHUNK, V, out, c->width, 0);
 }
 
@@ -151,24 +216,6 @@ static void finish(const step *s, int64_t row, int32_t head, const float *Z, flo
     for (int64_t i = 0; i < s->cache->d_k; i++) out[i] = Z[i] * inverse;
 }
 
-static panels keys_of(const step *s, const batch *b, const void *text, int32_t head, int64_t start) {
-    const cache *c = s->cache;
-    const int64_t at = place(s, b, head, 0) + start * c->width;
-    return (panels){c->half ? F16 : F32, 8, 8 * c->width, (const uint8_t *)text + at * (c->half ? 2 : 4)};
-}
-
-static panels values_of(const step *s, const batch *b, const void *text, int32_t head, int64_t start) {
-    const cache *c = s->cache;
-    const int64_t at = place(s, b, head, 1) + start * c->width;
-    return (panels){c->half ? F16 : F32, c->width, 8, (const uint8_t *)text + at * (c->half ? 2 : 4)};
-}
-
-static panels widened(panels P, int64_t numbers, float *room) {
-    if (P.format == F32) return P;
-    for (int64_t i = 0; i < numbers; i += 8) store(room + i, load_half((const uint16_t *)P.at + i));
-    return (panels){F32, P.down, P.across, room};
-}
-
 /* Pairs (row, head) number first … last-1, counted from `row`, of one text and one key/value head. */
 static void tile(const step *s, const batch *b, int64_t row, int32_t head, int64_t first, int64_t last, workspace *w) {
     const cache *c = s->cache;
@@ -185,11 +232,7 @@ static void tile(const step *s, const batch *b, int64_t row, int32_t head, int64
     }
     for (int64_t start = begin / CHUNK * CHUNK; start < end; start += CHUNK) {
         const int64_t keys = end - start < CHUNK ? end - start : CHUNK;
-        panels K = keys_of(s, b, text, head, start), V = values_of(s, b, text, head, start);
-        if (queries > 6) {
-            K = widened(K, ((keys + 31) & ~(int64_t)31) * width, w->K);
-            V = widened(V, keys * width, w->V);
-        }
+        const panels K = keys_of(s, b, text, head, start), V = values_of(s, b, text, head, start);
         for (int64_t i = 0; i < queries; i++) {
             here_from[i] = from[i] > start ? from[i] - start : 0;
             here_to[i] = to[i] - start < keys ? to[i] - start : keys;

@@ -34,12 +34,19 @@ typedef struct {
     const uint8_t *data;
 } matrix;
 
-/* Where a text's keys and values lie, from the pointer that stands for the text (elements are floats or halves):
+/* Where a text's keys and values lie, from the pointer that stands for the text:
  *   layer · K: key/value heads × (capacity/8 × width × 8 keys side by side) · V: heads × capacity × width
- * width is d_k rounded up to 8; the capacity, a multiple of 32, is the same for all texts of a batch. */
+ * width is d_k rounded up to 8; the capacity, a multiple of 32, is the same for all texts of a batch. Numbers are F32, F16 or
+ * Q8_0: bytes, where 8 keys are followed by their scales (8 floats for each 32 of the width), and so is every value. */
 typedef struct {
-    int32_t half, heads, d_k, width, layers, unused;
+    int32_t format, heads, d_k, width, layers, unused;
 } cache;
+
+/* Bytes of one key, or one value, of one head. */
+static inline int64_t token_bytes(const cache *c) {
+    const int64_t width = c->width;
+    return c->format == F32 ? 4 * width : c->format == F16 ? 2 * width : width + 4 * ((width + BLOCK - 1) / BLOCK);
+}
 
 typedef struct {
     int32_t op, selected; /* selected: only the rows whose logits are wanted */

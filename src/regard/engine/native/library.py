@@ -31,7 +31,7 @@ class Matrix(ctypes.Structure):
 
 
 class Cache(ctypes.Structure):
-    _fields_ = [(n, c_int32) for n in ("half", "heads", "d_k", "width", "layers", "unused")]
+    _fields_ = [(n, c_int32) for n in ("format", "heads", "d_k", "width", "layers", "unused")]
 
 
 class Step(ctypes.Structure):

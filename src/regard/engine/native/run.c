@@ -230,12 +230,12 @@ int64_t regard_scratch_bytes(int32_t d_k) {
 }
 
 int64_t regard_text_bytes(const cache *c, int64_t capacity) {
-    return 2 * capacity * c->layers * c->heads * c->width * (c->half ? 2 : 4);
+    return 2 * capacity * c->layers * c->heads * token_bytes(c);
 }
 
 /* The first `length` tokens of a text, for another text that begins with them. */
 void regard_fork(const cache *c, void *to, int64_t to_capacity, const void *from, int64_t from_capacity, int64_t length) {
-    const int64_t token = c->width * (c->half ? 2 : 4);
+    const int64_t token = token_bytes(c);
     for (int64_t i = 0; i < 2 * (int64_t)c->layers * c->heads; i++)
         memcpy((uint8_t *)to + i * to_capacity * token, (const uint8_t *)from + i * from_capacity * token,
                (size_t)(padded(length) * token));

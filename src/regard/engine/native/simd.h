@@ -140,6 +140,16 @@ INLINE v8 load_brain(const uint16_t *p) {
     return as_float((v8i)(__builtin_convertvector(h, v8u) << 16));
 }
 
+INLINE v8 load_bytes(const int8_t *p) {
+#ifdef AVX2
+    return (v8)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
+    v8 x;
+    for (int i = 0; i < 8; i++) x[i] = (float)p[i];
+    return x;
+#endif
+}
+
 /* eˣ within 2 units in the last place: 2ⁿ · e^r with |r| ≤ ln 2 / 2. Below -87 it is 0, above 88 it stays at e^88. */
 INLINE v8 exp8(v8 x) {
     v8i gone = x < all(-87.3f);
