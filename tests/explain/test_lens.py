@@ -17,6 +17,7 @@ from regard.explain.lens import (
     head_scores,
     logit_lens,
 )
+from regard.explain.lens.alone import alone
 
 IDS, TARGET = [7, 9, 12, 40, 33, 8, 9, 21, 15, 6], [2, 11, 30, 8, 44, 5]
 FAMILIES = [
@@ -235,6 +236,60 @@ def test_the_parts_of_an_edited_run_sum_too(edits, saved):
     assert sum(part.value for part in said.parts) + said.bias == pytest.approx(said.total, rel=1e-4, abs=1e-4)
 
 
+# what is made for one token alone is what the run made for all
+
+
+@pytest.mark.parametrize("name", LINEAR)
+@pytest.mark.parametrize("token", [0, 3, 5])
+def test_a_token_alone_has_the_numbers_it_had_among_all(name, token, saved):
+    trace = traced(regard.load(saved(name)))
+    rows = alone(trace, token)
+    blocks = {f"{site.stack}.{site.layer}" for site in trace.graph.sites if site.stack == trace.graph.sites[-1].stack}
+    assert {f"{block}.{node}" for block in blocks for node in ("attention.Z", "H", "mlp.out")} <= set(rows)
+    asked = [node for node in rows if "cross.K" not in node and "cross.V" not in node]
+    for node in asked:
+        among_all = trace[node][..., token, :]  # of weights as long as what may be seen
+        torch.testing.assert_close(rows[node], among_all[..., : rows[node].shape[-1]], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_attribution_is_that_of_the_whole_run(name, saved, monkeypatch):
+    """The definition: each part's row from a run of all tokens, times the direction of the logit."""
+    trace = traced(regard.load(saved(name)))
+    quick = attribution(trace, 2)
+    monkeypatch.setitem(attribution.__globals__, "alone", lambda trace, token: {})
+    slow = attribution(trace, 2)
+    assert [(part.label, part.node) for part in quick.parts] == [(part.label, part.node) for part in slow.parts]
+    assert [part.value for part in quick.parts] == pytest.approx([part.value for part in slow.parts], abs=1e-5)
+    assert (quick.id, quick.bias, quick.total) == (slow.id, pytest.approx(slow.bias, abs=1e-5), slow.total)
+
+
+def test_no_other_token_goes_through_the_mlp(saved):
+    seen = {}
+    trace = traced(regard.load(saved("llama-gqa-tied")))
+    for block in trace.net.decoder:
+        block.mlp.register_forward_hook(lambda mlp, X, Y: seen.update({mlp.place: tuple(Y.shape)}))
+    attribution(trace, 4)
+    assert set(seen.values()) == {(1, 1, trace.net.spec.d)}
+    assert len(seen) == len(trace.net.decoder)
+
+
+def test_an_edited_block_is_not_made_for_one_token():
+    trace = by_hand.look(by_hand.induction_pair(), [5, 0, 1, 2, 3, 0, 1, 2]).edit({"decoder.0.H[2]": "mean"})
+    rows = alone(trace, 5)
+    assert rows
+    assert all(node.startswith("decoder.1.") for node in rows)
+    assert alone(trace.edit({"decoder.*.H[2]": "mean"}), 5) == {}
+
+
+def test_weights_that_have_changed_since_are_not_asked():
+    net = by_hand.echo()
+    trace = by_hand.look(net, [0, 0])
+    by_hand.put(net.decoder[0].attention.W_v.weight, 3 * torch.eye(2))
+    with pytest.raises(TaskError, match="have changed"):
+        attribution(trace)
+
+
 @pytest.mark.parametrize(
     ("name", "where"), [("bert-mlm", "head.act"), ("bert-classify", "pooler.out"), ("gru", "decoder.out")]
 )
@@ -300,6 +355,40 @@ def test_the_gradient_foretells_a_small_change(name, saved):
     ):
         up, down = (trace.edit({place: {"scale": 1 + sign * epsilon}})["logits"][row] for sign in (1, -1))
         assert float((up - down) / (2 * epsilon)) == pytest.approx(float(value), rel=0.02, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mistral", "bert-tag", "bart"])
+def test_the_gradient_is_that_of_the_whole_run(name, saved):
+    """The definition: all tokens through the network, one logit, back to every embedding."""
+    trace = traced(regard.load(saved(name)))
+    leaves = {}
+
+    def watch(node, x):
+        if node.endswith("embed.tokens"):
+            x = leaves[node] = x.detach().requires_grad_()
+        elif node == "logits":
+            leaves[node] = x
+        return x
+
+    trace.run.forward(watch, gradients=True)
+    logits = leaves.pop("logits")
+    share = gradient_times_input(trace, 2)
+    grads = torch.autograd.grad(logits[0, 2, share.id], list(leaves.values()))
+    shares = [(x * g)[0].sum(-1).detach() for x, g in zip(leaves.values(), grads, strict=True)]
+    for mine, whole in zip((share.source, share.target), shares, strict=False):
+        torch.testing.assert_close(mine, whole, rtol=1e-4, atol=1e-6)
+
+
+def test_what_a_token_cannot_see_is_not_run(saved):
+    lengths = []
+    trace = traced(regard.load(saved("gpt2")))
+    trace.net.decoder[0].register_forward_hook(lambda block, X, Y: lengths.append(Y.shape[1]))
+    assert gradient_times_input(trace, 3).source[4:].tolist() == [0] * 6
+    ablation(trace, 5, sites=["decoder.0.attention"])
+    ablation(trace.edit({"decoder.0.H[9]": "zero"}), 5, sites=["decoder.0.attention"])
+    assert lengths[0] == 4
+    assert lengths[1] == 6
+    assert lengths[-1] == 10  # an edit may be of any token
 
 
 def test_after_generating_there_is_still_a_gradient(saved):

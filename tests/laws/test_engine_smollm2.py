@@ -13,6 +13,7 @@ from regard.engine.generate import Answer, generate
 from regard.engine.native.library import library
 from regard.engine.sample import RowState
 from regard.engine.weights import FileWeights
+from regard.errors import ConfigError
 from regard.store.hub import INSTALLABLE, installed
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the native engine is not built here")
@@ -107,3 +108,15 @@ def test_smollm2_talks_without_pytorch(smollm2):
     question = "What is the capital of France?"
     assert said == smollm2.chat(question, temperature=0.7, seed=1, top_p=0.9, max_new_tokens=12)
     assert (beams, told) == ("2", "<regard.Model smollm2: llama, decoder, 134,515,008 parameters> False")
+
+
+def test_smollm2_remembers_in_eight_bits(smollm2):
+    """Half of the memory, and texts that begin alike: keys and values differ by half a step of their scale."""
+    eight, question = regard.load("smollm2", cache="q8"), "What is the capital of France?"
+    assert eight.slot_bytes(1000) < 0.6 * smollm2.slot_bytes(1000)
+    ours, theirs = (m.answers(m.chat_ids(question), temperature=0.0, max_new_tokens=6)[0][0] for m in (eight, smollm2))
+    assert ours.ids == theirs.ids
+    np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=0.05)
+    assert ours.logprobs != theirs.logprobs
+    with pytest.raises(ConfigError, match=r"cache is 'q9'; it can be f32, f16, q8\."):
+        regard.load("smollm2", cache="q9")

@@ -30,6 +30,19 @@ def test_probabilities_that_changed_most_stand_first(screen: Screen, pair) -> No
     assert cells[:3] == pytest.approx([float(x[id]) for x in (before, after, after - before)], abs=6e-3)
 
 
+def test_the_middles_of_all_changes_stand_below_each_other(screen: Screen) -> None:
+    """Also where numbers are wide: most of 200 changes are written as powers of ten."""
+    page = screen.visit(stage="output", temperature=1, **DELTA)
+    page.get_by_role("button", name="Show ").click()
+    rows = page.locator(".pieces.changed tbody tr")
+    assert max(map(len, rows.locator("td:last-child .number").all_inner_texts())) >= 10
+    middles = rows.locator(".bar.middle").evaluate_all(
+        "all => all.map(bar => bar.getBoundingClientRect()).map(box => box.x + box.width / 2)"
+    )
+    assert len(middles) > 100
+    assert max(middles) - min(middles) < 0.5
+
+
 def test_the_parts_that_changed_sum_to_the_change_of_the_logit(screen: Screen, pair) -> None:
     page = screen.visit(stage="output", temperature=0, **DELTA)
     id = int(pair[1]["logits"][-1].argmax())

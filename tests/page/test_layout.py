@@ -63,6 +63,15 @@ def test_512_tokens_stay_usable(screen: Screen) -> None:
     assert page.evaluate(elements) < 4000
 
 
+def test_only_a_matrix_that_does_not_fit_has_scroll_bars(screen: Screen) -> None:
+    """They would take their room from its last row and column, and widths are not whole numbers."""
+    bars = "() => { const s = getComputedStyle(document.querySelector('.matrix-view')); return [s.overflowX, s.overflowY] }"
+    page = screen.visit(model="toy-gpt", text="the cat and the king", stage="attention")
+    page.wait_for_function(f"({bars})().join() === 'hidden,hidden'")
+    page = screen.visit(model="toy-gpt", text="the cat and the king " * 12, stage="attention")
+    page.wait_for_function(f"({bars})().join() === 'scroll,scroll'")
+
+
 def test_long_matrices_are_zoomed(screen: Screen) -> None:
     page = screen.visit(model="toy-gpt", text="the cat and the king " * 12, stage="attention")
     view = page.locator(".matrix-view").first

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.engine.choose import engine_of_file, wanted
+from regard.engine.choose import cache_format, engine_of_file, wanted
 from regard.engine.fast import Engine, FastDecoder, FastTranslator
 from regard.engine.generate import Answer, Token, generate, search
 from regard.engine.lanes import Lanes, NativeLanes, bytes_per_token, native_bytes
@@ -52,22 +52,24 @@ def load(
     device: str = "auto",
     quantize: str | None = None,
     engine: str = "auto",
+    cache: str | None = None,
     progress: Any = None,
 ) -> "Model":
     """A model by name, directory, .gguf file or training run.
 
     dtype: float32 unless given, in which results equal Hugging Face's. device: auto takes a GPU if there is one.
     quantize: "q8" or "q4" rounds the matrices as those formats store them. engine: "auto" writes and embeds with the native
-    engine where it can, "torch" never. progress: called with weights done, in all.
+    engine where it can, "torch" never. cache: how the native engine keeps keys and values, "f32", "f16" or "q8"; as exactly
+    as the weights unless given. progress: called with weights done, in all.
 
     A GGUF file's 16-, 8- and 4-bit weights are computed with as they are, unless a dtype is given; its network, in
     float32, is then only made when somebody looks into it.
     """
-    kind = choose_dtype(dtype)
+    kind, kept = choose_dtype(dtype), cache_format(cache)
     opened, chosen = open_model(where), choose_device(device)
     native = wanted(engine, opened.spec, chosen)
-    if native and dtype is None and quantize is None and (packed := engine_of_file(opened, progress)) is not None:
-        return Model(None, opened, str(where), native=True, engine=packed)
+    if native and dtype is None and quantize is None and (packed := engine_of_file(opened, progress, kept)):
+        return Model(None, opened, str(where), native=True, engine=packed, cache=kept)
     import torch
 
     from regard.store.network import load_network
@@ -77,7 +79,7 @@ def load(
         from regard.store.rounding import round_weights
 
         rounded = round_weights(net, quantize)
-    return Model(net, opened, str(where), native=native, rounded=rounded)
+    return Model(net, opened, str(where), native=native, rounded=rounded, cache=kept)
 
 
 def choose_dtype(dtype: "str | torch.dtype | None") -> str:
@@ -128,11 +130,13 @@ class Model:
         native: bool = False,
         engine: Engine | None = None,
         rounded: "Rounded | None" = None,
+        cache: str | None = None,
     ) -> None:
         """net: None reads it from the files when it is first looked at. native: the native engine writes and embeds;
-        `engine`, if it is there already, else packed when needed, with `rounded` matrices as their formats store them."""
+        `engine`, if it is there already, else packed when needed, with `rounded` matrices as their formats store them and
+        keys and values in the format `cache`."""
         self._net = net
-        self._native, self._engine, self._rounded = native, engine, rounded
+        self._native, self._engine, self._rounded, self._cache = native, engine, rounded, cache
         self._packed: Any = None  # what the weights were when they were packed
         self.opened = opened
         self.spec: Spec = opened.spec
@@ -166,7 +170,7 @@ class Model:
 
             if (now := fingerprint(self._net)) != self._packed:
                 rounded = self._rounded if self._packed is None else None  # rewritten since
-                self._engine, self._packed = engine_of_network(self._net, self.spec, rounded), now
+                self._engine, self._packed = engine_of_network(self._net, self.spec, rounded, cache=self._cache), now
         return self._engine
 
     def prepare(self) -> None:

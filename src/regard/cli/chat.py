@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.say import (
+    Cache,
     Device,
     Dtype,
     MaxNewTokens,
@@ -55,6 +56,7 @@ def command(
     prompt_lookup: PromptLookup = None,
     device: Device = "auto",
     dtype: Dtype = None,
+    cache: Cache = None,
 ) -> None:
     """Talk with a model. In the conversation /help lists what else can be typed. Where standard input is not a terminal,
     each of its lines is a message.
@@ -76,7 +78,7 @@ def command(
     single = None if message is None else text_or_stdin(message)
     if single is None and " " in model and not Path(model).exists():
         raise RegardError(f'The model comes before the message: regard chat smollm2 "{model}"')
-    loaded = load_model(model, device, dtype)
+    loaded = load_model(model, device, dtype, cache)
     loaded.chat_ids(single or "Hello")  # a model that cannot chat says so before anybody types
     settings.setdefault("max_new_tokens", min(ANSWER_LENGTH, loaded.spec.context))
     talk = Talk(loaded, settings, system)

@@ -6,6 +6,7 @@ import typer
 
 from regard.cli.say import (
     AsJSON,
+    Cache,
     Device,
     Dtype,
     MaxNewTokens,
@@ -50,6 +51,7 @@ def command(
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
+    cache: Cache = None,
 ) -> None:
     """Continue a text. What is not set is as the model's own files say, else greedy.
 
@@ -72,7 +74,7 @@ def command(
         prompt_lookup=prompt_lookup,
     )
     text = text_or_stdin(prompt)
-    loaded = load_model(model, device, dtype)
+    loaded = load_model(model, device, dtype, cache)
     chosen = loaded.settings.replace(**settings)
     if not json and chosen.num_beams == 1 and chosen.n == 1:
         for piece in loaded.stream(text, control=control, **settings):

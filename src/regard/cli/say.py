@@ -27,6 +27,9 @@ Device = Annotated[
     str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, …", metavar="NAME", show_default=False)
 ]
 Dtype = Annotated[str | None, typer.Option(help="float32 (unless given), bfloat16 or float16.", metavar="NAME")]
+Cache = Annotated[
+    str | None, typer.Option(help="Keys and values in f32, f16 or q8; else as the weights are.", metavar="NAME")
+]
 Seed = Annotated[int | None, typer.Option(help="The same seed gives the same text.", metavar="N")]
 MaxNewTokens = Annotated[int | None, typer.Option(help="The longest answer, in tokens.", metavar="N")]
 Temperature = Annotated[float | None, typer.Option(help="0 is greedy; higher is more varied.", metavar="T")]
@@ -88,12 +91,12 @@ def generation_settings(**settings: Any) -> dict[str, Any]:
     return given
 
 
-def load_model(where: str, device: str = "auto", dtype: str | None = None) -> "Model":
+def load_model(where: str, device: str = "auto", dtype: str | None = None, cache: str | None = None) -> "Model":
     show_warnings()
     with progress(f"Loading {Path(where).name}", "parameters") as tell:
         from regard.api import load
 
-        return load(where, device=device, dtype=dtype, progress=tell)
+        return load(where, device=device, dtype=dtype, cache=cache, progress=tell)
 
 
 def show_warnings() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from regard.cli.say import progress, remark
+from regard.cli.say import Cache, progress, remark
 from regard.cli.view import address_of, listen
 from regard.errors import RegardError
 
@@ -46,6 +46,7 @@ def command(
         float | None,
         typer.Option(help="GB for weights and caches; else half of what is free.", min=0.01, metavar="GB"),
     ] = None,
+    cache: Cache = None,
 ) -> None:
     """Serve models to programs. They are asked as OpenAI's are, and the page is there too.
 
@@ -67,7 +68,7 @@ def command(
 
         if threads:
             torch.set_num_threads(threads)
-        shelf = Shelf(models or [], most_bytes=None if memory is None else int(memory * 1e9))
+        shelf = Shelf(models or [], most_bytes=None if memory is None else int(memory * 1e9), cache=cache)
         engines = Engines(shelf, slots=slots, queue=queue, context=context, threads=threads)
         app = make_server(engines, host=host, key=api_key, runs=Runs([], Path("runs")))
     door = listen(host, port, another=False)

@@ -38,6 +38,7 @@ def command(
     regard view smollm2 --port 9000 --no-browser
     """
     show_warnings()
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the browser's cores
     with progress("Opening", "parts"):
         from regard.serve.app import make_app
         from regard.serve.frames import Runs

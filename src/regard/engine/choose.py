@@ -19,6 +19,7 @@ from regard.store.open import Opened, refuse_if_too_large
 from regard.store.quant import named_format
 
 ENGINES = ("auto", "native", "torch")
+CACHES = {"f32": "F32", "f16": "F16", "q8": "Q8_0"}  # as they are asked for, and as the engine names them
 
 
 def wanted(engine: str, spec: Spec, device: str) -> bool:
@@ -36,6 +37,13 @@ def wanted(engine: str, spec: Spec, device: str) -> bool:
     if reason is not None and engine == "native":
         raise ConfigError(f"The native engine cannot be used: {reason}.")
     return reason is None
+
+
+def cache_format(name: str | None) -> str | None:
+    """The number format of keys and values. None: as exact as the weights, float32 beside float32, else 16 bits."""
+    if name not in (None, *CACHES):
+        raise ConfigError(f"cache is {name!r}; it can be {', '.join(CACHES)}.")
+    return None if name is None else CACHES[name]
 
 
 def engine_of_file(opened: Opened, progress: Progress | None = None, cache: str | None = None) -> Engine | None:

@@ -20,8 +20,8 @@ Rounded = Mapping[str, tuple[str, Bytes]]  # parameter → number format, rows o
 def engine_of_network(
     net: nn.Module, spec: Spec, rounded: Rounded | None = None, *, cache: str | None = None
 ) -> Engine | None:
-    """Matrices in `rounded` are packed as listed there. Keys and values are kept in `cache`, in 16 bits unless
-    the weights have 32.
+    """Matrices in `rounded` are packed as listed there. Keys and values are kept in 16 bits unless the weights have 32, or
+    `cache` names a format.
 
     None if there is no memory for the weights a second time.
     """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.api import Model, load
+from regard.engine.choose import cache_format
 from regard.errors import NotFound, quoted
 from regard.serve.bounded import Bounded
 from regard.store.hub import INSTALLABLE, bundled, installed, resolve
@@ -88,8 +89,16 @@ class Shelf:
     """
 
     def __init__(
-        self, given: Sequence[str | Path] = (), *, most: int = MOST_MODELS, most_bytes: int | None = None
+        self,
+        given: Sequence[str | Path] = (),
+        *,
+        most: int = MOST_MODELS,
+        most_bytes: int | None = None,
+        cache: str | None = None,
     ) -> None:
+        """cache: how keys and values are kept; `regard.load` says which ways there are."""
+        cache_format(cache)  # or it is refused now, not when somebody asks
+        self.cache = cache
         self.offers: dict[str, Offer] = {}
         half = (available_memory() or 16 << 30) // 2
         self.most_bytes = half if most_bytes is None else most_bytes
@@ -131,7 +140,7 @@ class Shelf:
         with offer.lock:
             model = self._loaded.get(name)
             if model is None:
-                model = load(offer.path)
+                model = load(offer.path, cache=self.cache)
                 model.name = name
                 model.prepare()  # now, and not while another request looks into it
                 for gone in self._loaded.put(name, model):

@@ -5,13 +5,16 @@ in this run, the way from the stream to a logit is linear, so the logit splits i
 goes backwards through the graph with a direction u: a node's share of the logit is its row times u.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from regard.errors import TaskError
 from regard.explain.graph import Node
+from regard.explain.lens.alone import alone
 from regard.explain.outcome import answer_id, answer_row
 from regard.explain.trace import Trace
 
@@ -87,7 +90,12 @@ class Walk:
             )
 
     def row(self, name: str) -> Tensor:
-        return self.trace[name][..., self.token, :].double().cpu()
+        x = self.rows[name] if name in self.rows else self.trace[name][..., self.token, :]
+        return x.double().cpu()
+
+    @cached_property
+    def rows(self) -> Mapping[str, Tensor]:
+        return alone(self.trace, self.token)
 
     def weight(self, name: str) -> Tensor:
         return self.trace[name].double().cpu()

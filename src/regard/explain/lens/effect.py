@@ -1,7 +1,7 @@
 """What does the answer depend on? Take a head away and see; or ask the gradient.
 
 In: a `Trace`. Both run the network again, with the trace's own edits: on all of a site's heads at once, each missing in one
-row of the batch; or with gradients, back to the embeddings.
+row of the batch; or with gradients, back to the embeddings. Of a causal text, only what the token in question can see.
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +15,7 @@ from torch import Tensor
 from regard.errors import TaskError
 from regard.explain.graph import Site
 from regard.explain.held import is_block
+from regard.explain.lens.sight import Sight, sight
 from regard.explain.outcome import answer, answer_id, answer_row
 from regard.explain.trace import Trace, remember
 from regard.model.recurrent import Recurrent
@@ -39,6 +40,14 @@ class Rerun(ABC):
         if name == "logits":
             self.logits = x[:, 0 if self.last_common else self.row[0]] if self.row else x
         return x
+
+    def run(self, gradients: bool = False) -> None:
+        self.sight.run().forward(self, gradients)
+
+    @cached_property
+    def sight(self) -> Sight:
+        whole = not self.row or self.trace.run.edits is not None
+        return Sight(self.trace) if whole else sight(self.trace, self.row[0])
 
     @cached_property
     def last_common(self) -> str | None:
@@ -72,7 +81,7 @@ def ablation(
     for site in trace.graph.sites:
         if sites is None or site.site in sites:
             watcher = Ablating(trace, row, site)
-            trace.run.forward(watcher)
+            watcher.run()
             effects[site.site] = (watcher.logits.double().log_softmax(-1)[:, id] - before).float().cpu()
     return effects
 
@@ -86,7 +95,7 @@ class Ablating(Rerun):
     def known(self, place: str) -> Tensor | None:
         if not is_block(place) or depth(place) >= depth(f"{self.site.stack}.{self.site.layer}"):
             return None
-        out = self.trace[f"{place}.out"][None]
+        out = self.sight.of(f"{place}.out")
         remember(self.trace.run.edits, f"{place}.out", out)
         return out
 
@@ -119,10 +128,16 @@ def gradient_times_input(trace: Trace, token: int = -1, id: int | None = None) -
     """From the logit of the likeliest answer (or of `id`) back to each token's embedding."""
     row, id = answer_row(trace, token), answer_id(trace, token, id)
     watcher = Differentiating(trace, row)
-    trace.run.forward(watcher, gradients=True)
-    leaves = list(watcher.embeddings.values())
-    gradients = torch.autograd.grad(watcher.logits[0, id], leaves, allow_unused=True, materialize_grads=True)
-    shares = [(x * g)[0].sum(-1).detach().float().cpu() for x, g in zip(leaves, gradients, strict=True)]
+    watcher.run(gradients=True)
+    leaves = watcher.embeddings
+    gradients = torch.autograd.grad(
+        watcher.logits[0, id], list(leaves.values()), allow_unused=True, materialize_grads=True
+    )
+    shares = []
+    for (name, x), g in zip(leaves.items(), gradients, strict=True):
+        share = torch.zeros(trace.shape(name)[0])  # tokens that are not seen have none
+        share[: x.shape[1]] = (x * g)[0].sum(-1).detach()
+        shares.append(share)
     return Saliency(id, shares[0], shares[1] if len(shares) > 1 else None)
 
 

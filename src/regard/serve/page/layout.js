@@ -15,8 +15,8 @@ const BAR = 14; // a horizontal scroll bar
 export const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
 /**
- * {cell: {w, h}, left, top, right, slanted, whole: {width, height}, height, overflows}: cells as large as fit between their
- * limits; left, top and right are the labels'; height is that of the visible part.
+ * {cell: {w, h}, left, top, right, slanted, whole: {width, height}, height, wide, tall}: cells as large as fit between their
+ * limits; left, top and right are the labels'; height is that of the visible part; wide and tall say that it is not all.
  */
 export function plan({ shape: [R, C], rows, cols, cell: limits = {}, fit, gutter, height = 440 }, width, factor) {
   const { min = 6, max = 56, h } = limits;
@@ -31,14 +31,8 @@ export function plan({ shape: [R, C], rows, cols, cell: limits = {}, fit, gutter
     if (gutter) around.left = gutter;
   }
   const whole = { width: around.left + C * cell.w + around.right, height: around.top + R * cell.h };
-  const bar = whole.width > width + 1 ? BAR : 0;
-  return {
-    cell,
-    ...around,
-    whole,
-    height: Math.min(whole.height + 1, height) + bar,
-    overflows: bar > 0 || whole.height > height,
-  };
+  const [wide, tall] = [whole.width > width + 1, whole.height > height];
+  return { cell, ...around, whole, height: Math.min(whole.height + 1, height) + (wide ? BAR : 0), wide, tall };
 }
 
 /** Room for labels: {left, top, right, slanted}. Column labels lie flat when they fit and slant when not. */

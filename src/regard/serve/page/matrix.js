@@ -118,8 +118,11 @@ class Matrix {
   layout() {
     const { view, canvas, spacer } = this;
     if (!view.offsetWidth || !this.R || !this.C) return;
-    const room = plan(this.options, view.offsetWidth, this.factor);
-    this.zooms.hidden = !room.overflows && this.factor === 1;
+    let room = plan(this.options, view.offsetWidth, this.factor);
+    view.style.overflowY = room.tall ? "scroll" : "hidden"; // a fraction of a pixel too much is no reason for scroll bars
+    if (room.tall) room = plan(this.options, view.clientWidth, this.factor); // beside the bar, where it takes room
+    view.style.overflowX = room.wide ? "scroll" : "hidden";
+    this.zooms.hidden = !room.wide && !room.tall && this.factor === 1;
     spacer.style.width = `${room.whole.width}px`;
     spacer.style.height = `${room.whole.height}px`;
     view.style.height = `${room.height}px`;
