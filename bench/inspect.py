@@ -115,7 +115,7 @@ def costs(model: Model) -> Iterator[Comparison | Share]:
 
 
 def rates(ours: Callable[[], Any], theirs: Callable[[], Any], what: str = "", aim: float | None = None) -> Comparison:
-    return alternate(what, "tok/s", lambda: N / seconds(ours), lambda: N / seconds(theirs), rounds=9, aim=aim)
+    return alternate(what, "tok/s", lambda: N / seconds(ours), lambda: N / seconds(theirs), rounds=35, aim=aim)
 
 
 def median(work: Callable[[], None], rounds: int = 5) -> float:

@@ -32,10 +32,10 @@ def our_steps(looking: bool = False) -> Callable[[], None]:
     """A step of `regard train lm`; or what a run adds to a hundred of them, ten lines of metrics and a look at a probe."""
     import torch
 
+    from regard.heap import keep_freed_memory
     from regard.model.init import initialise
     from regard.model.registry import spec_of
     from regard.model.transformer import build
-    from regard.train.heap import keep_freed_memory
     from regard.train.loop import Trainer
     from regard.train.probe import Probes
     from regard.train.settings import TrainSettings

@@ -26,6 +26,8 @@ from regard.nn import (
     watching,
 )
 from regard.nn.attention import share_heads
+from regard.nn.embed import PIECE, Unembed
+from regard.nn.linear import MKL, Linear
 
 
 @settings(max_examples=40, deadline=None)
@@ -112,6 +114,55 @@ def test_packing_changes_no_number_and_keeps_the_weights_visible():
         assert not torch.allclose(module(X), out)
         module.double()  # weights moved elsewhere: the packed store is no longer used
         assert module(X.double()).dtype == torch.float64
+
+
+turns = pytest.mark.skipif(not MKL, reason="this PyTorch multiplies without MKL, so nothing is turned")
+
+
+@turns
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 200), st.integers(1, 9), st.integers(1, 12), st.booleans(), st.booleans())
+def test_a_turned_product_is_the_product(B, N, d, out, bias, strided):
+    W = Linear(d, out, bias)
+    X = torch.randn(N, B, d).transpose(0, 1) if strided else torch.randn(B, N, d)
+    expected = X.double() @ W.weight.double().T + (0 if W.bias is None else W.bias.double())
+    with torch.no_grad():
+        Y = W(X)
+    assert Y.shape == (B, N, out)
+    torch.testing.assert_close(Y.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@turns
+def test_only_tens_of_rows_without_gradients_are_turned():
+    W = Linear(6, 10)
+
+    def is_turned(X: torch.Tensor, W: Linear = W) -> bool:
+        return W(X).stride(-1) != 1
+
+    with torch.no_grad():
+        assert is_turned(torch.randn(1, 16, 6))
+        assert is_turned(torch.randn(4, 4, 6))
+        assert is_turned(torch.randn(2, 256, 6))
+        assert not is_turned(torch.randn(1, 15, 6))
+        assert not is_turned(torch.randn(3, 171, 6))
+        assert not is_turned(torch.randn(1, 16, 6, dtype=torch.float64), Linear(6, 10).double())
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not is_turned(torch.randn(1, 16, 6))
+    assert not is_turned(torch.randn(1, 16, 6))  # gradients of training are PyTorch's own
+
+
+@turns
+@pytest.mark.parametrize("bias", [False, True])
+def test_logits_in_pieces_lie_token_by_token(bias):
+    torch.manual_seed(0)
+    unembed, X = Unembed(5, 2 * PIECE + 3, bias), torch.randn(2, 9, 5)
+    expected = nn.functional.linear(X, unembed.weight, unembed.bias)
+    with torch.no_grad():
+        logits = unembed(X)
+        assert logits.is_contiguous()
+        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-6)
+        unembed.weight.data = unembed.weight.data.T.contiguous().T  # as it lies for decoding
+        torch.testing.assert_close(unembed(X), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_layer_norm_and_rms_norm_readable_equal_fused():

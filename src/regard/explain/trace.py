@@ -9,6 +9,7 @@ text can be looked into without holding all of its numbers at once. What `sites`
 
 import difflib
 import fnmatch
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.errors import NotFound, TaskError
 from regard.explain.graph import Graph, weight
 from regard.explain.held import Held, block_of, inside_of, is_block
+from regard.heap import keep_freed_memory
 from regard.model.transformer import EncoderDecoder, Network, Seq2Seq
 from regard.nn.see import watching
 from regard.text.tokenizer import Tokenizer
@@ -93,12 +95,13 @@ class Trace:
         self.target_tokens = None if run.target_ids is None else self.pieces(run.target_ids)
         self.edits: dict[str, Any] = dict(given or {})
         self.steps: list[Step] = []
-        self._held, self._wanted = Held(memory_limit), patterns(sites)
+        self._held, self._sites, self._wanted = Held(memory_limit), sites, pattern(sites)
         self._sizes: Counter[str | None] = Counter()  # bytes that a block shows
         self._versions = versions(run.net)
         self._shapes: dict[str, tuple[int, ...]] = dict(base._shapes) if base else {}
         self._lock: threading.RLock = base._lock if base else threading.RLock()  # one block is run again at a time
         self._base, self._before = base, untouched(base, run.edits)
+        keep_freed_memory()
         run.forward(Recorder(self))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
@@ -111,7 +114,7 @@ class Trace:
         return [name for name in self._shapes if self.wants(name)]
 
     def wants(self, name: str) -> bool:
-        return self._wanted is None or any(fnmatch.fnmatchcase(name, pattern) for pattern in self._wanted)
+        return self._wanted is None or self._wanted.match(name) is not None
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._shapes[name] if name in self else tuple(self[name].shape)
@@ -225,7 +228,7 @@ class Trace:
 
         compiled = compile_edits(self.net, edits, self._shapes) if edits else None
         run, base = replace(self.run, edits=compiled), None if self.edits else self
-        found = Trace(run, self.tokenizer, sites=self._wanted, memory_limit=self.memory_limit, base=base, given=edits)
+        found = Trace(run, self.tokenizer, sites=self._sites, memory_limit=self.memory_limit, base=base, given=edits)
         found.steps = self.steps  # the text was written without the edits
         return found
 
@@ -318,13 +321,21 @@ def untouched(base: Trace | None, edits: "Edits | None") -> frozenset[str]:
     return frozenset(place for name in names[:first] if (place := block_of(name)) is not None and place not in after)
 
 
-def patterns(sites: Sequence[str] | None) -> tuple[str, ...] | None:
-    return None if sites is None else (sites,) if isinstance(sites, str) else tuple(sites)
+def pattern(sites: Sequence[str] | None) -> re.Pattern[str] | None:
+    """One for all: it is asked for every tensor of a run. None: nothing was said, and all are wanted."""
+    if sites is None:
+        return None
+    each = [sites] if isinstance(sites, str) else sites
+    return re.compile("|".join(map(fnmatch.translate, each)) or "(?!)")  # no site: matches nothing
 
 
 def versions(net: Network) -> list[int]:
-    """Changes when somebody writes over a weight."""
-    return [0 if p.is_inference() else p._version for p in net.parameters()]
+    """Changes when somebody writes over a weight. (`net.parameters()` makes names too, which takes a millisecond.)"""
+    modules: list[nn.Module] = [net]
+    for module in modules:
+        modules += [child for child in module._modules.values() if child is not None]
+    weights = [p for module in modules for p in module._parameters.values() if p is not None]
+    return [0 if p.is_inference() else p._version for p in weights]
 
 
 def remember(edits: "Edits | None", name: str, x: Tensor) -> None:

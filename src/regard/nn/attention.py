@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.nn.cache import LayerCache
+from regard.nn.linear import Linear
 from regard.nn.mask import EVERYTHING, Mask
 from regard.nn.pack import SideBySide
 from regard.nn.position import Angles, rotate
@@ -117,7 +118,7 @@ class Heads(Part):
         self.W_q = nn.Linear(d, self.heads * self.d_k, bias)
         self.W_k = nn.Linear(d, self.kv_heads * self.d_k, bias)
         self.W_v = nn.Linear(d, self.kv_heads * self.d_k, bias)
-        self.W_o = nn.Linear(self.heads * self.d_k, d, bias if out_bias is None else out_bias)
+        self.W_o = Linear(self.heads * self.d_k, d, bias if out_bias is None else out_bias)
 
     def split(self, X: Tensor) -> Tensor:
         return X.unflatten(-1, (-1, self.d_k)).transpose(1, 2)  # (B, N, h·d_k) → (B, h, N, d_k)

@@ -3,7 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from regard.nn.linear import suits, turned
 from regard.nn.see import Part, see
+
+PIECE = 1024  # tokens of the vocabulary
 
 
 class Embed(Part):
@@ -43,3 +46,11 @@ class Unembed(nn.Linear):
 
     Its matrix is often the embedding's own (tied); then both modules hold the same parameter.
     """
+
+    def forward(self, X: Tensor) -> Tensor:
+        if not (suits(X, self.weight) and self.weight.is_contiguous()):  # laid out by `pack`, pieces of it are slow
+            return super().forward(X)
+        logits = X.new_empty(*X.shape[:-1], self.out_features)
+        for part, W in zip(logits.split(PIECE, -1), self.weight.split(PIECE), strict=True):
+            part.copy_(turned(X, W))  # while it is in the cache; whoever gets logits has them token by token
+        return logits if self.bias is None else logits.add_(self.bias)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.nn.linear import Linear
 from regard.nn.pack import SideBySide
 from regard.nn.see import Part, see
 
@@ -33,7 +34,7 @@ class MLP(Part):
 
     def __init__(self, d: int, d_ff: int, activation: str, *, bias: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(d, d_ff, bias), nn.Linear(d_ff, d, bias)
+        self.up, self.down = Linear(d, d_ff, bias), Linear(d_ff, d, bias)
         self.activation, self.dropout = ACTIVATIONS[activation], nn.Dropout(dropout)
 
     def forward(self, X: Tensor) -> Tensor:
@@ -48,7 +49,7 @@ class GatedMLP(Part):
 
     def __init__(self, d: int, d_ff: int, activation: str, *, bias: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
-        self.gate, self.up, self.down = nn.Linear(d, d_ff, bias), nn.Linear(d, d_ff, bias), nn.Linear(d_ff, d, bias)
+        self.gate, self.up, self.down = Linear(d, d_ff, bias), Linear(d, d_ff, bias), Linear(d_ff, d, bias)
         self.activation, self.dropout = ACTIVATIONS[activation], nn.Dropout(dropout)
 
     def pack(self) -> None:

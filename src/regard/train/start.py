@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from regard.errors import ConfigError, TrainingError
+from regard.heap import keep_freed_memory
 from regard.model.init import initialise
 from regard.model.registry import family_of, spec_of
 from regard.model.transformer import Network, build
@@ -28,7 +29,6 @@ from regard.train import checkpoint
 from regard.train.board import board
 from regard.train.data import Feed
 from regard.train.encoding import ENCODINGS, LAYOUTS
-from regard.train.heap import keep_freed_memory
 from regard.train.loop import Tell, Trainer
 from regard.train.parallel import Parallel, parallel
 from regard.train.prepare import Told, prepare
