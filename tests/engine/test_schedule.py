@@ -1,6 +1,7 @@
 """Continuous batching: every request gives what it gives alone, whoever comes, goes or fails beside it."""
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -141,15 +142,15 @@ def test_concurrent_is_alone(model, alone, arrivals, slots):
 
     def arrive(i: int) -> None:
         text, wish, _, leave = arrivals[i]
-        n = WISHES[wish].get("n", 1)
-        heard[i] = Heard(n)
+        hearing = Heard(WISHES[wish].get("n", 1))
 
         def tell(index: int, event: Any) -> None:
-            heard[i](index, event)
-            if leave >= 0 and sum(map(len, heard[i].events.values())) > leave and i in tickets:
+            hearing(index, event)
+            if leave >= 0 and sum(map(len, hearing.events.values())) > leave and i in tickets:
                 tickets[i].cancel()
 
         tickets[i] = scheduler.submit(rows(model, TEXTS[text], WISHES[wish]), tell, alternatives=3)
+        heard[i] = hearing
 
     for i, (_, _, when, _) in enumerate(arrivals):
         lanes.before[when].append(lambda i=i: arrive(i))
@@ -158,10 +159,11 @@ def test_concurrent_is_alone(model, alone, arrivals, slots):
     for action in lanes.before.pop(0):
         action()
     for i, (text, wish, _, leave) in enumerate(arrivals):
-        if i not in heard:  # all was over before its step came
-            pending = [a for when in sorted(lanes.before) for a in lanes.before.pop(when)]
+        while i not in heard:  # all was over before its step came, or it is just coming
+            pending = [a for when in sorted(lanes.before) for a in lanes.before.pop(when, [])]
             for action in pending:
                 action()
+            time.sleep(0.001)
         expected = alone(text, wish)
         if leave < 0:
             assert heard[i].wait() == expected
