@@ -1,6 +1,6 @@
 """Matrices laid out as the kernels read them, all in one stretch of memory.
 
-`Arena.add` notes what will be packed; `Arena.fill` takes the memory and packs.
+`Arena.add` notes what will be packed; `Arena.fill` takes the memory (in large pages where the system has them) and packs.
 Several matrices that read the same input can be one: their rows stand below each other.
 """
 
@@ -57,6 +57,8 @@ class Arena:
 
     def fill(self, progress: Progress | None = None) -> None:
         self.memory, done = pages(self.size + HUGE), 0
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self.memory.madvise(mmap.MADV_HUGEPAGE)
         base = up(np.frombuffer(self.memory, np.uint8).ctypes.data, HUGE)
         with ThreadPoolExecutor(2) as threads:
             for size in threads.map(lambda job: self._pack(base, *job), self.jobs):
@@ -64,8 +66,6 @@ class Arena:
                 if progress is not None:
                     progress(done, self.size)
         self.jobs.clear()
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # in time, and not before: making room for large pages can take a second
-            self.memory.madvise(mmap.MADV_HUGEPAGE)
 
     def _pack(self, base: int, W: Matrix, read: Callable[[], Sequence[Stored]], offset: int, size: int) -> int:
         stored = read()
