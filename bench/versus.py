@@ -37,7 +37,7 @@ class Measured:
 
     def row(self) -> str:
         verdict = "met" if self.seconds <= self.limit else "**not met**"
-        return f"| {self.what} | {self.seconds:.3f} s | | | ≤ {self.limit:g} s {verdict} |"
+        return f"| {self.what} | {self.seconds:.3f} s | | | ≤ {self.limit:.2g} s {verdict} |"
 
 
 @dataclass(frozen=True)
