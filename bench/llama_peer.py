@@ -65,13 +65,14 @@ class Streams:
 
 
 def main(path: str, threads: int, question: str | None = None) -> None:
+    room = 4608 if question is None else 1024
     model = Llama(
-        path, n_ctx=4608, n_batch=512, n_threads=threads, n_threads_batch=threads, flash_attn=True, verbose=False
+        path, n_ctx=room, n_batch=512, n_threads=threads, n_threads_batch=threads, flash_attn=True, verbose=False
     )
     if question is not None:
         messages: Any = [{"role": "user", "content": question}]
         answer: Any = model.create_chat_completion(messages, max_tokens=1, temperature=0)
-        print(answer["choices"][0]["message"]["content"])
+        print(answer["choices"][0]["message"]["content"], flush=True)
         return
     streams: Streams | None = None
     for line in sys.stdin:

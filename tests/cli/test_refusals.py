@@ -172,7 +172,7 @@ def test_a_file_the_system_refuses(regard, monkeypatch):
     def refuse(where):
         raise PermissionError(13, "Permission denied", "/secret/model")
 
-    monkeypatch.setattr("regard.api.model.open_model", refuse)
+    monkeypatch.setattr("regard.api.model.open_files", refuse)
     assert refused(regard("embed", "anything", "hello"), "/secret/model cannot be used: Permission denied.")
 
 
@@ -180,7 +180,7 @@ def test_no_memory(regard, monkeypatch):
     def refuse(where):
         raise MemoryError
 
-    monkeypatch.setattr("regard.api.model.open_model", refuse)
+    monkeypatch.setattr("regard.api.model.open_files", refuse)
     assert refused(regard("embed", "anything", "hello"), "not enough memory")
 
 

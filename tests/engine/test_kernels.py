@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from regard.engine.fast import Rows
 from regard.engine.native import library as c
 from regard.engine.native.library import library
-from regard.engine.packing import Arena, up, zeros
+from regard.engine.packing import Arena, up
+from regard.engine.pages import zeros
 from regard.engine.plan import Builder, Plan
 from regard.engine.weights import Stored
 from regard.nn.attention import attend, share_heads

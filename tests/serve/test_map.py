@@ -353,7 +353,7 @@ def test_input_is_refused_before_the_work(tmp_path):
 )
 def test_the_command_refuses_in_one_sentence(tmp_path, monkeypatch, flags, why):
     monkeypatch.chdir(sentences(tmp_path / "in.txt", 2).parent)
-    ran = CliRunner().invoke(app, ["map", *flags, "--model", MOODS, "--in", "in.txt", "--out", "o.jsonl"])
+    ran = CliRunner().invoke(app("map"), ["map", *flags, "--model", MOODS, "--in", "in.txt", "--out", "o.jsonl"])
     assert isinstance(ran.exception, package.RegardError)
     assert why in str(ran.exception)
     assert [p.name for p in tmp_path.iterdir()] == ["in.txt"]
@@ -362,7 +362,7 @@ def test_the_command_refuses_in_one_sentence(tmp_path, monkeypatch, flags, why):
 def test_the_command_counts_what_could_not_be_answered(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("in.jsonl").write_text('{"text": "good"}\n{"text": 7}\n')
-    ran = CliRunner().invoke(app, ["map", "classify", "--model", MOODS, "--in", "in.jsonl", "--out", "o.jsonl"])
+    ran = CliRunner().invoke(app("map"), ["map", "classify", "--model", MOODS, "--in", "in.jsonl", "--out", "o.jsonl"])
     assert (ran.exit_code, ran.stdout) == (0, "")
     assert ran.stderr == "o.jsonl holds 2 rows; errors in place of answers: 1.\n"
     assert "not text but 7" in read(Path("o.jsonl"))[1]["error"]

@@ -8,6 +8,8 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from regard.errors import CheckpointError, NotFound
 from regard.store.gguf import read_gguf
@@ -205,6 +207,24 @@ def test_a_vocabulary_opens_quickly(tmp_path: Path) -> None:
     file = read_gguf(tmp_path / "v.gguf")
     assert time.thread_time() - start < 0.8
     assert file.metadata["tokens"] == tokens
+
+
+words = st.text(st.characters(codec="utf-8"), max_size=300)
+
+
+@given(
+    given=st.lists(words, max_size=40)
+    | st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1))
+)
+@example(given=["a", "", "b"])
+@example(given=["a", "x" * 255, "x" * 256, "b"])
+@example(given=["a\0b", "\0" * 9, "c"])
+@example(given=["a" * 200] * 3)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_strings_of_every_length_are_read(tmp_path: Path, given: list[str]) -> None:
+    """Whether they can be read all at once or must be read one by one."""
+    write_gguf(tmp_path / "s.gguf", {"before": 7, "s": Typed("string", given), "after": "z", "n": 5}, [])
+    assert read_gguf(tmp_path / "s.gguf").metadata == {"before": 7, "s": given, "after": "z", "n": 5}
 
 
 @pytest.mark.parametrize(

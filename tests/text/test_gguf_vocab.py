@@ -36,6 +36,16 @@ def test_sentencepiece_ids_are_sentencepieces() -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text.replace("▁", " ")
 
 
+def test_the_vocabulary_is_the_librarys_own() -> None:
+    """It is handed over, not asked for again."""
+    spm = tokenizer_from_gguf(tiny.sentencepiece_metadata(tiny.sentencepiece_model()), "spm.gguf")
+    bpe = byte_level_tokenizer()
+    bpe_again = tokenizer_from_gguf(gguf_vocab(bpe), "bpe.gguf")
+    for tokenizer in (spm, bpe_again):
+        assert tokenizer.vocab == tokenizer.raw.get_vocab(with_added_tokens=True)
+    assert bpe_again.vocab == bpe.vocab
+
+
 def test_sentencepiece_without_a_space_in_front() -> None:
     metadata = tiny.sentencepiece_metadata(tiny.sentencepiece_model())
     metadata |= {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_bos_token": False}

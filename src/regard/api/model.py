@@ -4,28 +4,26 @@ It holds a network, its spec and its tokenizer, and hands each wish to the room 
 when they are needed.
 """
 
-import math
-import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.api import ask
+from regard.api.place import choose_device, choose_dtype
 from regard.engine.choose import cache_format, engine_of_file, wanted
-from regard.engine.fast import Engine, FastDecoder, FastTranslator
-from regard.engine.generate import Answer, Token, generate, search
-from regard.engine.lanes import Lanes, NativeLanes, bytes_per_token, native_bytes
-from regard.engine.sample import RowState, start
+from regard.engine.fast import Engine
+from regard.engine.generate import Answer, Token
+from regard.engine.lanes import Lanes
+from regard.engine.sample import RowState
 from regard.engine.settings import Settings
-from regard.engine.stepper import Stepper
-from regard.errors import ConfigError, GenerationError, TaskError, TokenizerError
+from regard.errors import GenerationError, TaskError, TokenizerError
 from regard.model.registry import Family
-from regard.model.shapes import shapes
+from regard.model.shapes import count_parameters
 from regard.model.spec import Spec
-from regard.store.open import Opened, Pooling, open_model
+from regard.store.open import Opened, Pooling, open_files
 from regard.text.chat import encode_chat
 from regard.text.tokenizer import Tokenizer
 
@@ -39,10 +37,6 @@ if TYPE_CHECKING:  # PyTorch, and the rooms that need it, are entered when someb
     from regard.engine.of_network import Rounded
     from regard.explain.trace import Trace
     from regard.model.transformer import Network
-
-DTYPES = ("float32", "bfloat16", "float16")
-DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of which a GPU that PyTorch knows has, on Linux
-ANSWER_LENGTH = 256  # new tokens, unless the caller or the model's own settings say
 
 
 def load(
@@ -66,10 +60,12 @@ def load(
     float32, is then only made when somebody looks into it.
     """
     kind, kept = choose_dtype(dtype), cache_format(cache)
-    opened, chosen = open_model(where), choose_device(device)
+    opened, chosen = open_files(where), choose_device(device)
     native = wanted(engine, opened.spec, chosen)
-    if native and dtype is None and quantize is None and (packed := engine_of_file(opened, progress, kept)):
-        return Model(None, opened, str(where), native=True, engine=packed, cache=kept)
+    if native and dtype is None and quantize is None:
+        packed = engine_of_file(opened, progress, kept, meanwhile=lambda: opened.tokenizer)
+        if packed is not None:
+            return Model(None, opened, str(where), native=True, engine=packed, cache=kept)
     import torch
 
     from regard.store.network import load_network
@@ -82,42 +78,10 @@ def load(
     return Model(net, opened, str(where), native=native, rounded=rounded, cache=kept)
 
 
-def choose_dtype(dtype: "str | torch.dtype | None") -> str:
-    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ConfigError(f"dtype is {dtype!r}; it can be {', '.join(DTYPES)}.")
-    return name
-
-
-def choose_device(device: str) -> str:
-    if device == "cpu" or (device == "auto" and sys.platform == "linux" and not any(map(os.path.exists, DRIVERS))):
-        return "cpu"
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.ones(1, device=device).item()  # a device that torch knows, and that is here and computes
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise ConfigError(f"device is {device!r}, which cannot be used here; auto takes what there is.") from None
-    return str(torch.device(device))
-
-
 def watched() -> bool:
     """Whether somebody looks at what the network computes, which only PyTorch shows."""
     see = sys.modules.get("regard.nn.see")
     return see is not None and bool(see.watched())
-
-
-@dataclass
-class Asked:
-    """One generation request, ready to run."""
-
-    stepper: Stepper
-    rows: list[RowState]
-    prompt_of: list[int]
-    settings: Settings
-    n_prompts: int = field(default=1)
 
 
 class Model:
@@ -146,7 +110,8 @@ class Model:
         self.pooling: Pooling = opened.pooling
         self._family: Family = opened.family
         self._tokenizer: Tokenizer | None = opened.tokenizer
-        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self.laying_out = threading.Lock()  # held while the weights are made ready for writing
+        self._reading = threading.Lock()
 
     @property
     def net(self) -> "Network":
@@ -208,8 +173,6 @@ class Model:
 
     # ── ids in, numbers out ─────────────────────────────────────────────────────────────────────────────────────────
 
-    # ── ids in, numbers out ─────────────────────────────────────────────────────────────────────────────────────────
-
     def __call__(
         self, ids: "Ids", target_ids: "Ids | None" = None, *, mask: "Ids | None" = None, types: "Ids | None" = None
     ) -> "Tensor":
@@ -224,13 +187,7 @@ class Model:
     @property
     def settings(self) -> Settings:
         """How this model generates unless told otherwise: as its generation_config.json says, else greedily."""
-        said = Settings.from_generation_config(self.opened.generation)
-        ids: dict[str, Any] = {}
-        if not said.eos_token_id and self.spec.eos_ids:
-            ids["eos_token_id"] = self.spec.eos_ids
-        if said.decoder_start_token_id is None and self.spec.start_id is not None:
-            ids["decoder_start_token_id"] = self.spec.start_id
-        return said.replace(**ids)
+        return ask.own_settings(self)
 
     def generate(self, prompt: str | Sequence[str] | Sequence[int], **given: Any) -> Any:
         """The continuation of a prompt (for an encoder-decoder: what it writes for that source).
@@ -241,19 +198,11 @@ class Model:
         """
         answers = [[a.text for a in each] for each in self.answers(prompt, **given)]
         shaped = [each[0] if len(each) == 1 else each for each in answers]
-        return shaped[0] if is_single(prompt) else shaped
+        return shaped[0] if ask.is_single(prompt) else shaped
 
     def answers(self, prompt: str | Sequence[str] | Sequence[int], **given: Any) -> list[list[Answer]]:
         """As `generate`, with ids, log-probabilities and why each answer ended: a list of n per prompt."""
-        prompts = self._prompts(prompt, given.pop("control", False))
-        asked = self._ask(prompts, given)
-        if asked.settings.num_beams > 1:
-            return search(asked.stepper, asked.rows, self._tokenizer)
-        done = [
-            a for a in generate(asked.stepper, asked.rows, asked.prompt_of, self._tokenizer) if isinstance(a, Answer)
-        ]
-        n = asked.settings.n
-        return [done[i * n : (i + 1) * n] for i in range(asked.n_prompts)]
+        return ask.answers(self, prompt, given)
 
     def stream(self, prompt: str | Sequence[int], **given: Any) -> Iterator[str]:
         """The same text as `generate`, piece by piece, never half a character."""
@@ -263,12 +212,7 @@ class Model:
 
     def stream_tokens(self, prompt: str | Sequence[int], *, alternatives: int = 0, **given: Any) -> Iterator[Token]:
         """Tokens as they are chosen, each with its log-probability and, if asked for, the likeliest alternatives."""
-        asked = self._ask(self._prompts(prompt, given.pop("control", False)), given)
-        if asked.settings.num_beams > 1 or asked.settings.n > 1:
-            raise GenerationError("One answer can be streamed at a time: leave num_beams and n at 1.")
-        for event in generate(asked.stepper, asked.rows, asked.prompt_of, self._tokenizer, alternatives):
-            if isinstance(event, Token):
-                yield event
+        return ask.tokens(self, prompt, alternatives, given)
 
     def chat(self, messages: str | Sequence[Mapping[str, str]], **given: Any) -> str:
         """The assistant's next message. A string stands for one message from the user."""
@@ -288,28 +232,7 @@ class Model:
         """What an encoder-decoder writes for each text."""
         self._need("encoder-decoder", "translate")
         sources = [texts] if isinstance(texts, str) else list(texts)
-        written = [""] * len(sources)
-        order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-        for first in range(0, len(order), 16):
-            which = order[first : first + 16]
-            results = self.generate([sources[i] for i in which], **{**given, "num_beams": num_beams})
-            for i, text in zip(which, results, strict=True):
-                written[i] = text
-            if progress is not None:
-                progress(first + len(which), len(sources))
-        return written
-
-    def _prompts(self, prompt: str | Sequence[str] | Sequence[int], control: bool) -> list[list[int]]:
-        """Token ids for each prompt, whichever way it was given."""
-        if isinstance(prompt, str):
-            return [self.tokenizer.encode(prompt, allow_control=control)]
-        if prompt and all(isinstance(p, str) for p in prompt):
-            return [self.tokenizer.encode(str(p), allow_control=control) for p in prompt]
-        n_vocab = self.spec.source_vocab
-        ids = list(prompt)
-        if any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < n_vocab for i in ids):
-            raise GenerationError(f"A prompt is text, or ids from 0 to {n_vocab - 1}.")
-        return [ids]  # type: ignore[list-item]
+        return ask.translations(self, sources, progress, {**given, "num_beams": num_beams})
 
     def rows(self, prompt: Sequence[int], *, context: int | None = None, **given: Any) -> list[RowState]:
         """The `n` rows of a request, checked and ready for a scheduler whose slots hold `context` tokens.
@@ -317,85 +240,16 @@ class Model:
         Unless told how long it may be, an answer may fill the context.
         """
         self._need("decoder", "continue a text")
-        room = min(context or self.spec.context, self.spec.context)
-        settings = self._settings({**given, "num_beams": 1})
-        (ids,) = self._prompts(prompt, False)
-        ids = ids or [self.first_token()]
-        return start(settings, ids, settings.room(len(ids), room))
+        return ask.rows(self, prompt, context, given)
 
     def slot_bytes(self, room: int) -> int:
         """What the keys and values of a text of so many tokens take."""
-        if (engine := self.engine) is not None:
-            return native_bytes(engine, room)
-        return room * bytes_per_token(self.spec.stacks["decoder"], next(self.net.parameters()).element_size())
+        return ask.slot_bytes(self, room)
 
     def lanes(self, slots: int, room: int) -> Lanes:
         """Slots for a scheduler, on the fastest engine that knows this network."""
         self._need("decoder", "continue a text")
-        if (engine := self.engine) is not None:
-            return NativeLanes(engine, slots, room)
-        from regard.engine.torch_lanes import TorchLanes
-        from regard.model.transformer import DecoderOnly
-
-        assert isinstance(self.net, DecoderOnly)
-        return TorchLanes(self.net, slots, room)
-
-    def _settings(self, given: Mapping[str, Any]) -> Settings:
-        """The model's own settings with what was given, checked against the model, with a seed."""
-        settings = self.settings.replace(**given)
-        settings.check(self.spec.n_vocab, self.spec.context)
-        if self.unspeakable:
-            settings = settings.replace(suppress_tokens=(*settings.suppress_tokens, *self.unspeakable))
-        return settings.seeded()
-
-    def _ask(self, prompts: list[list[int]], given: Mapping[str, Any]) -> Asked:
-        if self.spec.head.kind != "lm":
-            raise TaskError(f"{self.name} has no language-modelling head, so it cannot write text.")
-        settings = self._settings(given)
-        if settings.max_new_tokens is None and settings.max_length is None and self.spec.kind == "decoder":
-            settings = settings.replace(max_new_tokens=min(ANSWER_LENGTH, self.spec.context))
-        with self._lock:  # the weights are laid out anew the first time
-            return (
-                self._ask_decoder(prompts, settings)
-                if self.spec.kind == "decoder"
-                else self._ask_seq2seq(prompts, settings)
-            )
-
-    def _ask_decoder(self, prompts: list[list[int]], settings: Settings) -> Asked:
-        prompts = [ids or [self.first_token()] for ids in prompts]
-        rooms = [settings.room(len(ids), self.spec.context) for ids in prompts]
-        rows, prompt_of = make_rows(settings, prompts, rooms)
-        return Asked(self._decoder(prompts, max(rooms)), rows, prompt_of, settings, len(prompts))
-
-    def _decoder(self, prompts: list[list[int]], room: int) -> Stepper:
-        if (engine := self.engine) is not None:
-            return FastDecoder(engine, prompts, room)
-        from regard.engine.decode import Decoder
-        from regard.model.transformer import DecoderOnly
-
-        assert isinstance(self.net, DecoderOnly)
-        return Decoder(self.net, prompts, room)
-
-    def _translator(self, sources: list[list[int]], starts: list[list[int]], room: int) -> Stepper:
-        if (engine := self.engine) is not None:
-            return FastTranslator(engine, sources, starts, room)
-        from regard.engine.decode import Translator
-        from regard.model.transformer import Seq2Seq
-
-        assert isinstance(self.net, Seq2Seq)
-        return Translator(self.net, sources, starts, room)
-
-    def _ask_seq2seq(self, sources: list[list[int]], settings: Settings) -> Asked:
-        limit = self.spec.source_context
-        for ids in sources:
-            if not ids or len(ids) > limit:
-                raise GenerationError(f"A source has {len(ids)} tokens; it must have from 1 to {limit}.")
-        if settings.decoder_start_token_id is None:
-            raise ConfigError(f"{self.path}: no decoder_start_token_id says how a target begins.")
-        starts = [[settings.decoder_start_token_id] for _ in sources]
-        room = settings.room(1, self.spec.context)
-        rows, prompt_of = make_rows(settings, starts, [room] * len(starts))
-        return Asked(self._translator(sources, starts, room), rows, prompt_of, settings, len(sources))
+        return ask.lanes(self, slots, room)
 
     @cached_property
     def unspeakable(self) -> tuple[int, ...]:
@@ -455,7 +309,7 @@ class Model:
     def encode_all(self, texts: Sequence[str | Sequence[int]], limit: int | None = None) -> list[list[int]]:
         """The ids of each text; one that is given as ids is taken as it is."""
         encoded = iter(self.tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
-        rows = [next(encoded) if isinstance(text, str) else self._prompts(text, False)[0] for text in texts]
+        rows = [next(encoded) if isinstance(text, str) else ask.prompts_of(self, text, False)[0] for text in texts]
         return [self.fit(ids or [self.first_token()], limit) for ids in rows]
 
     def fit(self, ids: list[int], limit: int | None = None) -> list[int]:
@@ -512,42 +366,16 @@ class Model:
         **given: Any,
     ) -> dict[str, float]:
         """The metrics of the model's task (loss, perplexity, accuracy, BLEU, chrF …) on the examples in files."""
-        from regard.api.training import write_targets
-        from regard.train.evaluate import evaluate
+        from regard.api.training import evaluate
 
-        files = [data] if isinstance(data, str) else list(data)
-        said = {name: value for name, value in given.items() if value is not None}
-        return evaluate(
-            self.net,
-            self.opened,
-            self.tokenizer,
-            files,
-            task=task,
-            most=most,
-            given=said,
-            progress=progress,
-            write=write_targets,
-        )
+        return evaluate(self, [data] if isinstance(data, str) else list(data), task, most, progress, given)
 
     def rounding_cost(self, quantize: str, text: str | None = None, name: str = "a text") -> "Cost":
         """What storing the matrices as `quantize` would change, measured on a text (this package's own unless given):
         perplexity, the largest difference of logits; of an encoder without a head the cosine of vectors."""
-        from regard.engine.cost import measure, rows_of
-        from regard.engine.passage import PASSAGE
-        from regard.store.rounding import rounded_twin
-        from regard.store.save import number_format
+        from regard.api.keep import rounding_cost
 
-        format = number_format(quantize)
-        rows = rows_of(PASSAGE if text is None else text, self.tokenizer, self.spec)
-        return measure(
-            self.net,
-            rounded_twin(self.net, self.spec, format),
-            rows,
-            format=format,
-            text="the package's own passage" if text is None else name,
-            mask=self.tokenizer.mask_id,
-            pooling=self.pooling,
-        )
+        return rounding_cost(self, quantize, text, name)
 
     def save(
         self, directory: str | Path, format: str = "hf", *, quantize: str | None = None, cost: "Cost | None" = None
@@ -557,39 +385,6 @@ class Model:
 
         quantize: for gguf and blocks f16, q8, q4, …; else float32. cost: as measured, to be kept in the file.
         """
-        from regard.store.save import number_format, save_blocks, save_directory, save_gguf
+        from regard.api.keep import save
 
-        path, chosen = Path(directory), number_format(quantize)
-        net, spec, config, tokenizer = self.net, self.spec, self.config, self._tokenizer
-        remarks = cost.metadata() if cost is not None else {}
-        if format == "gguf":
-            return save_gguf(path, net, spec, self._family, config, tokenizer, self.pooling, chosen, remarks)
-        if format == "blocks":
-            said = self.opened.generation
-            save_blocks(path, net, spec, config, tokenizer, said, self.pooling, chosen, remarks)
-            return path
-        if format != "hf":
-            raise ConfigError(f"format is {format!r}; it can be hf, gguf or blocks.")
-        if quantize is not None:
-            raise ConfigError("Hugging Face's layout holds no blocks: quantize goes with format='gguf' or 'blocks'.")
-        save_directory(path, net, spec, self._family, config, tokenizer, self.opened.generation, self.pooling)
-        return path
-
-
-def count_parameters(spec: Spec) -> int:
-    tied = {name for group in spec.tied for name in group[1:]}
-    return sum(math.prod(shape) for name, shape in shapes(spec).items() if name not in tied)
-
-
-def make_rows(
-    settings: Settings, prompts: Sequence[Sequence[int]], rooms: Sequence[int]
-) -> tuple[list[RowState], list[int]]:
-    """A row per sample (one per prompt for beam search), and the prompt each continues."""
-    if settings.num_beams > 1:
-        return [RowState(settings, p, limit=room) for p, room in zip(prompts, rooms, strict=True)], []
-    grouped = [start(settings, p, room) for p, room in zip(prompts, rooms, strict=True)]
-    return [row for group in grouped for row in group], [i for i, group in enumerate(grouped) for _ in group]
-
-
-def is_single(prompt: str | Sequence[str] | Sequence[int]) -> bool:
-    return isinstance(prompt, str) or not all(isinstance(p, str) for p in prompt)
+        return save(self, Path(directory), format, quantize, cost)

@@ -1,4 +1,4 @@
-"""A training run, from its settings to its directory."""
+"""A training run, from its settings to its directory; and how well a model does what it was trained for."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import ConfigError
 
 if TYPE_CHECKING:
+    from regard.api.model import Model
     from regard.model.transformer import Network
     from regard.train.settings import TrainSettings
 
@@ -31,6 +32,24 @@ def train_with(settings: "TrainSettings", *, resume: bool = False, **watchers: A
     from regard.train.start import train
 
     return train(settings, resume=resume, write=write_targets, **watchers)
+
+
+def evaluate(
+    model: "Model", files: list[str], task: str | None, most: int | None, progress: Any, given: Mapping[str, Any]
+) -> dict[str, float]:
+    from regard.train.evaluate import evaluate as evaluate_network
+
+    return evaluate_network(
+        model.net,
+        model.opened,
+        model.tokenizer,
+        files,
+        task=task,
+        most=most,
+        given={name: value for name, value in given.items() if value is not None},
+        progress=progress,
+        write=write_targets,
+    )
 
 
 def write_targets(net: "Network", sources: list[list[int]], room: int) -> list[list[int]]:

@@ -1,58 +1,44 @@
-"""`regard`: one command with verbs. Each verb is a file here and imports what is heavy only when it runs."""
+"""`regard`: one command with verbs. Each verb is a file here, imported when it is asked for, and imports what is heavy only
+when it runs."""
 
+import gc
+import importlib
 import io
 import os
 import sys
 
 import typer
 
-from regard.cli import (
-    chat,
-    classify,
-    convert,
-    embed,
-    env,
-    eval,
-    explain,
-    fill,
-    generate,
-    inspect,
-    lesson,
-    map,
-    models,
-    pull,
-    report,
-    serve,
-    tag,
-    train,
-    translate,
-    verify,
-    view,
-    worksheet,
-)
 from regard.cli.page import Verb
 from regard.errors import RegardError
 
 VERBS = (
-    *(chat, generate, translate, classify, tag, fill, embed, map, train, eval, report),
-    *(view, serve, explain, lesson, worksheet, inspect, convert, verify, models, pull, env),
+    *("chat", "generate", "translate", "classify", "tag", "fill", "embed", "map", "train", "eval", "report"),
+    *("view", "serve", "explain", "lesson", "worksheet", "inspect", "convert", "verify", "models", "pull", "env"),
+)
+LITTER = (
+    100_000  # objects before Python looks for cycles: what a command imports and reads is kept, and its answers are few
 )
 
-app = typer.Typer(
-    name="regard",
-    help="Transformers you can look inside: run, convert and examine encoder, decoder and encoder-decoder models.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="A model is a name (`regard models` lists them), a Hugging Face directory, a .gguf file, or a name on the hub. "
-    "Good ones to begin with: `regard chat`, `regard lesson`, `regard inspect gpt2`.",
-)
-for verb in VERBS:
-    app.command(name=verb.__name__.rpartition(".")[2], cls=Verb)(verb.command)
+
+def app(*verbs: str) -> typer.Typer:
+    """The command with these verbs: all of them for its help, and one to run one."""
+    made = typer.Typer(
+        name="regard",
+        help="Transformers you can look inside: run, convert and examine encoder, decoder and encoder-decoder models.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="A model is a name (`regard models` lists them), a Hugging Face directory, a .gguf file, or a name on the "
+        "hub. Good ones to begin with: `regard chat`, `regard lesson`, `regard inspect gpt2`.",
+    )
+    for verb in verbs:
+        made.command(name=verb, cls=Verb)(importlib.import_module(f"regard.cli.{verb}").command)
+    made.callback(invoke_without_command=True)(root)
+    return made
 
 
-@app.callback(invoke_without_command=True)
 def root(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
     if version:
         from regard import __version__
@@ -64,11 +50,13 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 def run() -> None:
     """The entry point: what goes wrong for a reason is one sentence on stderr, and exit code 2."""
     open_what_is_closed()
+    gc.set_threshold(LITTER)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:
         try:
-            app(prog_name="regard")
+            asked = [word for word in sys.argv[1:2] if word in VERBS]
+            app(*(asked or VERBS))(prog_name="regard")
         finally:
             sys.stdout.flush()
     except RegardError as problem:

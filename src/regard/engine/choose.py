@@ -6,6 +6,7 @@ lie in the file, and the network itself is only made when somebody looks into it
 """
 
 import ctypes
+from collections.abc import Callable
 from contextlib import suppress
 
 from regard.engine.fast import Engine, suits
@@ -46,8 +47,16 @@ def cache_format(name: str | None) -> str | None:
     return None if name is None else CACHES[name]
 
 
-def engine_of_file(opened: Opened, progress: Progress | None = None, cache: str | None = None) -> Engine | None:
-    """None if the file's numbers are float32, or of formats that only become float32."""
+def engine_of_file(
+    opened: Opened,
+    progress: Progress | None = None,
+    cache: str | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> Engine | None:
+    """None if the file's numbers are float32, or of formats that only become float32.
+
+    meanwhile: what Python can do while C packs.
+    """
     if not isinstance(opened.file, GGUF):
         return None
     weights = FileWeights(opened)
@@ -55,8 +64,8 @@ def engine_of_file(opened: Opened, progress: Progress | None = None, cache: str 
     if all(format == "F32" for format, _, _ in forms):
         return None
     refuse_if_too_large(opened.path, sum(named_format(f).nbytes((n, m)) for f, n, m in forms), "cpu")
-    engine = Engine(opened.spec, weights, cache=cache or "F16", progress=progress)
-    weights.warn()
+    engine = Engine(opened.spec, weights, cache=cache or "F16", progress=progress, meanwhile=meanwhile)
+    weights.warn(engine.arena.suspicious)
     opened.file.release()
     trim()
     return engine

@@ -8,14 +8,15 @@ bit, on what else is in the batch.
 import ctypes
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
 from regard.engine.native import library as c
 from regard.engine.native.library import library
-from regard.engine.packing import Arena, Progress, up, zeros
+from regard.engine.packing import Arena, Progress, up
+from regard.engine.pages import zeros
 from regard.engine.plan import MAX_ROWS, Builder, Plan
 from regard.engine.positions import rotations
 from regard.engine.rank import Floats
@@ -104,7 +105,10 @@ class Side:
 
 
 class Engine:
-    """Packs the weights when made. `cache`: the number format of keys and values, one of CACHES."""
+    """Packs the weights when made, and does something else `meanwhile`.
+
+    cache: the number format of keys and values, one of CACHES.
+    """
 
     def __init__(
         self,
@@ -115,6 +119,7 @@ class Engine:
         cache: str = "F32",
         max_rows: int = MAX_ROWS,
         progress: Progress | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> None:
         native = library()
         assert native is not None
@@ -137,7 +142,7 @@ class Engine:
             self.written = self._cache(spec.decoder, spec.decoder.n_layers)
             builder = Builder(native, self.arena, weights, spec, max_rows)
             self.writer = Side(builder, spec.decoder, self._plan_writing(builder, spec.decoder), self.threads)
-        self.arena.fill(progress)
+        self.arena.fill(progress, meanwhile)
 
     def _cache(self, stack: StackSpec, layers: int) -> c.Cache:
         a = stack.attention

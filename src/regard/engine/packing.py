@@ -1,77 +1,101 @@
 """Matrices laid out as the kernels read them, all in one stretch of memory.
 
-`Arena.add` notes what will be packed; `Arena.fill` takes the memory (in large pages where the system has them) and packs.
+`Arena.add` notes what will be packed; `Arena.fill` takes the memory and packs.
 Several matrices that read the same input can be one: their rows stand below each other.
 """
 
 import ctypes
-import mmap
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.engine.native.library import FORMATS, LANES, Matrix
+from regard.engine.native.library import FORMATS, LANES, Matrix, Packing
+from regard.engine.pages import ALIGNMENT, Stretch
+from regard.engine.threads import threads
 from regard.engine.weights import Stored
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
-ALIGNMENT = 64
-LARGE = 1 << 20  # bytes from which an array has pages of its own
-HUGE = 2 << 20  # bytes of a large page
+BATCH = 128 << 20  # bytes that are packed by one call
+TELL = 0.05  # seconds between two reports of progress
 
 
 def up(n: int, to: int = LANES) -> int:
     return -(-n // to) * to
 
 
-def pages(size: int) -> mmap.mmap:
-    """Zeros straight from the system, which keeps each page until it is written."""
-    own = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
-    return mmap.mmap(-1, max(size, 1), **own)
+@dataclass
+class Job:
+    """A matrix to be packed `offset` bytes into the arena, from the rows that `read` gives, one part below the other."""
 
-
-def zeros(*shape: int, dtype: type = np.float32) -> NDArray:
-    """Zeros at an address that whole cache lines begin at. Of a large array only what is written takes memory."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.frombuffer(pages(size), np.uint8) if size >= LARGE else np.zeros(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
+    W: Matrix
+    read: Callable[[], Sequence[Stored]]
+    offset: int
+    size: int
 
 
 class Arena:
     def __init__(self, native: ctypes.CDLL) -> None:
         self.native = native
-        self.jobs: list[tuple[Matrix, Callable[[], Sequence[Stored]], int, int]] = []  # …, offset, bytes
+        self.jobs: list[Job] = []
         self.size = 0
-        self.memory: mmap.mmap | None = None
+        self.memory: Stretch | None = None
+        self.suspicious: set[str] = set()  # tensors that hold NaN or infinite numbers
 
     def add(self, format: str, rows: int, columns: int, read: Callable[[], Sequence[Stored]]) -> Matrix:
         """A matrix that will hold the rows of what `read` gives, one below the other."""
         size = self.native.regard_packed_bytes(FORMATS.index(format), rows, columns)
         assert size > 0, f"{rows} × {columns} numbers cannot be packed as {format}"
         W = Matrix(FORMATS.index(format), rows, columns, 0, size // (up(rows) // LANES), None)
-        self.jobs.append((W, read, self.size, size))
+        self.jobs.append(Job(W, read, self.size, size))
         self.size += up(size, ALIGNMENT)
         return W
 
-    def fill(self, progress: Progress | None = None) -> None:
-        self.memory, done = pages(self.size + HUGE), 0
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            self.memory.madvise(mmap.MADV_HUGEPAGE)
-        base = up(np.frombuffer(self.memory, np.uint8).ctypes.data, HUGE)
-        with ThreadPoolExecutor(2) as threads:
-            for size in threads.map(lambda job: self._pack(base, *job), self.jobs):
-                done += size
-                if progress is not None:
-                    progress(done, self.size)
+    def fill(self, progress: Progress | None = None, meanwhile: Callable[[], object] | None = None) -> None:
+        """Pack everything. C does it, and Python can do something else `meanwhile`."""
+        self.memory, done = Stretch(self.size), ctypes.c_int64()
+        with ThreadPoolExecutor(1) as beside:
+            for jobs, parts in self._batches():
+                rows = [pointers(stored) for stored in parts]
+                matrices = (Packing * len(jobs))(*map(self._packing, jobs, rows))
+                packing = beside.submit(self.native.regard_pack, matrices, len(jobs), threads(), done)
+                if meanwhile is not None:
+                    meanwhile()
+                    meanwhile = None
+                while progress is not None and not wait([packing], TELL).done:
+                    progress(done.value, self.size)
+                assert packing.result() == 0, "a matrix could not be packed"
+                for job, matrix, stored in zip(jobs, matrices, parts, strict=True):
+                    job.W.data = matrix.packed
+                    if not matrix.finite:
+                        self.suspicious |= {part.name for part in stored if not part.finite}
+        if progress is not None:
+            progress(self.size, self.size)
+        self.memory.enlarge()
         self.jobs.clear()
 
-    def _pack(self, base: int, W: Matrix, read: Callable[[], Sequence[Stored]], offset: int, size: int) -> int:
-        stored = read()
-        starts = [s.rows.ctypes.data + s.rows.strides[0] * np.arange(len(s.rows), dtype=np.uint64) for s in stored]
-        pointers = np.concatenate(starts).astype(np.uint64)
-        failed = self.native.regard_pack(W.format, pointers.ctypes.data, len(pointers), W.columns, base + offset)
-        assert not failed, f"{len(pointers)} rows of {W.columns} numbers could not be packed"
-        W.data = base + offset
-        return size
+    def _packing(self, job: Job, rows: NDArray[np.uint64]) -> Packing:
+        assert self.memory is not None
+        where = self.memory.start + job.offset
+        return Packing(job.W.format, True, len(rows), job.W.columns, rows.ctypes.data, where)
+
+    def _batches(self) -> Iterator[tuple[list[Job], list[Sequence[Stored]]]]:
+        """Jobs with what they read, as many as one call into C packs: what was made for them is then given up."""
+        jobs, parts, size = list[Job](), list[Sequence[Stored]](), 0
+        for job in self.jobs:
+            jobs.append(job)
+            parts.append(job.read())
+            size += job.size
+            if size > BATCH:
+                yield jobs, parts
+                jobs, parts, size = [], [], 0
+        if jobs:
+            yield jobs, parts
+
+
+def pointers(stored: Sequence[Stored]) -> NDArray[np.uint64]:
+    """Where each row begins."""
+    starts = [s.rows.ctypes.data + s.rows.strides[0] * np.arange(len(s.rows), dtype=np.uint64) for s in stored]
+    return np.concatenate(starts).astype(np.uint64)

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.engine.native import library as c
-from regard.engine.packing import Arena, up, zeros
+from regard.engine.packing import Arena, up
+from regard.engine.pages import zeros
 from regard.engine.positions import sinusoids
 from regard.engine.rank import Floats
 from regard.engine.weights import Weights

@@ -4,16 +4,12 @@ import os
 import sys
 from contextlib import suppress
 
-_chosen: int | None = None  # while PyTorch is not there to be told
-
 
 def threads() -> int:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "get_num_threads"):  # it may be half imported, by another thread
         number: int = torch.get_num_threads()
         return number
-    if _chosen is not None:
-        return _chosen
     with suppress(KeyError, ValueError):
         return max(1, int(os.environ["OMP_NUM_THREADS"]))
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -21,9 +17,9 @@ def threads() -> int:
 
 def use_threads(number: int) -> None:
     """Compute on so many threads: the native engine, and PyTorch in this thread and those begun later."""
-    global _chosen
-    _chosen = number
     if "torch" in sys.modules:
         import torch
 
         torch.set_num_threads(number)
+    else:
+        os.environ["OMP_NUM_THREADS"] = str(number)  # which PyTorch reads when it is imported

@@ -30,6 +30,15 @@ class Stored:
     format: str
     rows: NDArray[np.uint8]  # (n, bytes of a row)
     columns: int
+    name: str = ""  # in its file
+
+    @property
+    def finite(self) -> bool:
+        """Whether it holds neither NaN nor infinite numbers; of integers in blocks, the scales tell."""
+        form = named_format(self.format)
+        blocks = np.ascontiguousarray(self.rows).reshape(-1).view(form.layout)
+        numbers = [blocks] if form.layout.names is None else [blocks[n] for n in form.layout.names if n in "dm"]
+        return all(((x & 0x7F80) != 0x7F80 if form.name == "BF16" else np.isfinite(x)).all() for x in numbers)
 
 
 class Weights(Protocol):
@@ -91,9 +100,7 @@ class FileWeights:
             theirs = self._blocks(info)
             shapes = [(shape[0], theirs.shape[1]) for shape in shapes]
         ours = np.ascontiguousarray(move.form.load(theirs, shapes)[move.ours.index(name)])
-        stored = Stored(format, ours.view(np.uint8), self.shapes[name][1])
-        self._check(move.theirs, stored)
-        return stored
+        return Stored(format, ours.view(np.uint8), self.shapes[name][1], move.theirs)
 
     def _blocks(self, info: TensorInfo) -> NDArray[np.uint8]:
         """Rows of bytes, in the format that is computed with."""
@@ -103,23 +110,15 @@ class FileWeights:
         self.repacked.add(info.format)
         return repack(raw, info.format)
 
-    def _check(self, name: str, stored: Stored) -> None:
-        """Note a tensor with NaN or infinite numbers; of integers in blocks, the scales tell."""
-        form = named_format(stored.format)
-        blocks = stored.rows.reshape(-1).view(form.layout)
-        scales = blocks if form.layout.names is None else np.stack([blocks[n] for n in form.layout.names if n in "dm"])
-        finite = (scales & 0x7F80) != 0x7F80 if form.name == "BF16" else np.isfinite(scales)
-        if not finite.all():
-            self.suspicious.add(name)
-
-    def warn(self) -> None:
-        """Say what was noted."""
+    def warn(self, suspicious: set[str]) -> None:
+        """Say what was noted, here of vectors and in packing of matrices."""
+        suspicious = self.suspicious | suspicious
         if self.repacked - {"Q5_0"}:  # which loses nothing
             told = " and ".join(f"{name} as {REPACKED[name][0]}" for name in sorted(self.repacked))
             log.warning("%s: computed with %s, not exactly the same; dtype='float32' is exact", self.file.path, told)
-        if self.suspicious:
-            named = ", ".join(sorted(self.suspicious)[:3])
-            log.warning("%s: %d tensors hold NaN or infinite weights (%s)", self.file.path, len(self.suspicious), named)
+        if suspicious:
+            named = ", ".join(sorted(suspicious)[:3])
+            log.warning("%s: %d tensors hold NaN or infinite weights (%s)", self.file.path, len(suspicious), named)
 
     def vector(self, name: str) -> NDArray[np.float32] | None:
         name = self.one_name(name)

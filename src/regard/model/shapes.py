@@ -4,6 +4,7 @@
 the native engine alone.
 """
 
+import math
 from collections.abc import Iterator
 
 from regard.model.spec import HeadSpec, Spec, StackSpec
@@ -18,6 +19,12 @@ def shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
 
         return {name: tuple(p.shape) for name, p in blueprint(spec).named_parameters(remove_duplicate=False)}
     return dict(_network(spec))
+
+
+def count_parameters(spec: Spec) -> int:
+    """Of tied ones, one counts."""
+    tied = {name for group in spec.tied for name in group[1:]}
+    return sum(math.prod(shape) for name, shape in shapes(spec).items() if name not in tied)
 
 
 def _network(spec: Spec) -> Named:

@@ -4,8 +4,9 @@ Nothing in a model's files can run code: configurations and headers are data, we
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ POOLING_TYPES = {"mean": 1, "cls": 2}  # GGUF's numbers for them
 
 @dataclass
 class Opened:
-    """A model's files, read but for the weights."""
+    """A model's files, read but for the weights, and for the vocabulary until somebody asks for it."""
 
     path: Path
     config: dict[str, Any]
@@ -47,12 +48,23 @@ class Opened:
     spec: Spec
     file: NamedTensors
     table: Table
-    tokenizer: Tokenizer | None
+    read_tokenizer: Callable[[], Tokenizer | None]
     generation: dict[str, Any] = field(default_factory=dict)
     pooling: Pooling = field(default_factory=Pooling)
 
+    @cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        return self.read_tokenizer()
+
 
 def open_model(where: str | Path) -> Opened:
+    """All of it, so that a tokenizer which cannot be read is refused here."""
+    opened = open_files(where)
+    _ = opened.tokenizer
+    return opened
+
+
+def open_files(where: str | Path) -> Opened:
     path = resolve(where)
     if path.is_file() and path.suffix == ".gguf":
         return open_gguf(path)
@@ -80,10 +92,14 @@ def open_directory(path: Path) -> Opened:
     spec = spec_of(config, where, file.names)
     family = family_of(config["model_type"], where)
     table = own_table(shapes(spec)) if isinstance(file, GGUF) else family.table(config, spec)
-    tokenizer = None
-    if any((path / name).exists() for name in ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json")):
+
+    def read_tokenizer() -> Tokenizer | None:
+        if not any((path / name).exists() for name in ("tokenizer.json", "vocab.json", "vocab.txt", "encoder.json")):
+            return None
         tokenizer = load_tokenizer(path)
         tokenizer.check_vocab(min(spec.n_vocab, spec.source_vocab))
+        return tokenizer
+
     generation = path / "generation_config.json"
     return Opened(
         path,
@@ -92,7 +108,7 @@ def open_directory(path: Path) -> Opened:
         spec,
         file,
         table,
-        tokenizer,
+        read_tokenizer,
         read_json(generation, "the generation settings") if generation.exists() else legacy_generation(config),
         read_pooling(path),
     )
@@ -103,13 +119,17 @@ def open_gguf(path: Path) -> Opened:
     family, config = gguf_config(file)
     assert family.gguf is not None
     spec = spec_of(config, str(path), file.names)
-    tokenizer = tokenizer_from_gguf(file.metadata, str(path))
-    tokenizer.check_vocab(spec.n_vocab)
-    for key in [key for key, value in file.metadata.items() if isinstance(value, list)]:
-        del file.metadata[key]  # vocabulary and merges, 10 MB as Python has them; the tokenizer has its own
     table = family.gguf.table(config, spec)
     pooling = gguf_pooling(file.metadata, str(path))
-    return Opened(path, config, family, spec, file, table, tokenizer, legacy_generation(config), pooling)
+
+    def read_tokenizer() -> Tokenizer:
+        tokenizer = tokenizer_from_gguf(file.metadata, str(path))
+        tokenizer.check_vocab(spec.n_vocab)
+        for key in [key for key, value in file.metadata.items() if isinstance(value, list)]:
+            del file.metadata[key]  # vocabulary and merges, 10 MB as Python has them; the tokenizer has its own
+        return tokenizer
+
+    return Opened(path, config, family, spec, file, table, read_tokenizer, legacy_generation(config), pooling)
 
 
 def gguf_config(file: GGUF) -> tuple[Family, dict[str, Any]]:

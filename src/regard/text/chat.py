@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import jinja2
@@ -151,12 +152,12 @@ def _alternatives(spellings: set[str]) -> str:
 def _unused_characters(text: str, n: int) -> list[str]:
     """Private-use characters that do not occur in the text; no text has all 6400."""
     used = set(text)
-    free = [chr(c) for c in range(0xE000, 0xF900) if chr(c) not in used]
+    free = list(islice((c for c in map(chr, range(0xE000, 0xF900)) if c not in used), n))
     if len(free) < n:
         raise TemplateError(
             "The conversation uses every private-use character of Unicode, which leaves none to mark it."
         )
-    return free[:n]
+    return free
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:

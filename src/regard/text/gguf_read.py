@@ -8,6 +8,8 @@ pieces) and "bert" (WordPiece).
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import tokenizers
@@ -100,9 +102,9 @@ class Vocabulary:
     ids: dict[str, int]
     flags: dict[str, bool]
 
-    @property
+    @cached_property
     def table(self) -> dict[str, int]:
-        return {token: i for i, token in enumerate(self.tokens)}
+        return dict(zip(self.tokens, range(len(self.tokens)), strict=True))
 
     @property
     def split(self) -> Split:
@@ -167,11 +169,11 @@ def read(keys: Keys) -> Vocabulary:
 
 def _merges(keys: Keys) -> list[tuple[str, str]]:
     listed = keys.array("tokenizer.ggml.merges", str)
-    pairs = [tuple(text.split(" ")) for text in listed]
-    if set(map(len, pairs)) - {2} or not all(map(all, pairs)):
-        wrong = next(text for text, pair in zip(listed, pairs, strict=True) if len(pair) != 2 or "" in pair)
+    halves = " ".join(listed).split(" ") if listed else []
+    if set(map(str.count, listed, repeat(" "))) - {1} or "" in halves:
+        wrong = next(text for text in listed if text.count(" ") != 1 or "" in text.split(" "))
         raise keys.damaged("tokenizer.ggml.merges", f"{wrong!r} is not two tokens with a space between")
-    return pairs
+    return list(zip(halves[::2], halves[1::2], strict=True))
 
 
 # ── the three kinds ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -43,13 +43,14 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
         [
             AddedToken(token, special=kind != USER_DEFINED, normalized=False)
             for token, kind in zip(vocab.tokens, vocab.types, strict=True)
-            if kind in (UNKNOWN, CONTROL, USER_DEFINED)
+            if kind != NORMAL and kind in (UNKNOWN, CONTROL, USER_DEFINED)  # most are normal
         ]
     )
     raw.post_processor = guarded(where, lambda: frame(vocab))
     template = keys.text("tokenizer.chat_template")
     return Tokenizer(
         raw,
+        vocab=vocab.table,
         specials={role: vocab.tokens[i] for role, i in vocab.ids.items()},
         chat_templates={"default": template} if template else {},
         where=where,

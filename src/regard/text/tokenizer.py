@@ -26,8 +26,9 @@ from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, p
 class Tokenizer:
     """Text ⇄ ids.
 
-    `specials` maps roles ("bos", "eos", …) to token spellings; `chat_templates` maps names to Jinja templates, the
-    usual one being "default"; `where` is what error messages call this tokenizer, normally its file.
+    `vocab` is the raw tokenizer's own, where it is known already; `specials` maps roles ("bos", "eos", …) to token
+    spellings; `chat_templates` maps names to Jinja templates, the usual one being "default"; `where` is what error
+    messages call this tokenizer, normally its file.
 
     By default a text that spells a control token (`<|im_end|>`, `[SEP]`) is encoded as the characters it is made of;
     `allow_control=True` reads such spellings as the tokens they name.
@@ -37,6 +38,7 @@ class Tokenizer:
         self,
         raw: tokenizers.Tokenizer,
         *,
+        vocab: dict[str, int] | None = None,
         specials: Mapping[str, str] | None = None,
         chat_templates: Mapping[str, str] | None = None,
         model_max_length: int | None = None,
@@ -51,7 +53,7 @@ class Tokenizer:
         self.specials = dict(specials or {})
         self.chat_templates = dict(chat_templates or {})
         self.model_max_length = model_max_length
-        self.vocab: dict[str, int] = raw.get_vocab(with_added_tokens=True)
+        self.vocab: dict[str, int] = raw.get_vocab(with_added_tokens=True) if vocab is None else vocab
         self._ids = frozenset(self.vocab.values())
         self.n_vocab = max(self._ids, default=-1) + 1
         self.special_ids = frozenset(special_tokens(raw))

@@ -34,6 +34,14 @@ typedef struct {
     const uint8_t *data;
 } matrix;
 
+/* A matrix to be packed: `rows` points at each of its rows as a file holds them. */
+typedef struct {
+    int32_t format, finite;
+    int64_t n_rows, columns;
+    const void *const *rows;
+    uint8_t *packed;
+} packing;
+
 /* Where a text's keys and values lie, from the pointer that stands for the text:
  *   layer · K: key/value heads × (capacity/8 × width × 8 keys side by side) · V: heads × capacity × width
  * width is d_k rounded up to 8; the capacity, a multiple of 32, is the same for all texts of a batch. Numbers are F32, F16 or
@@ -94,7 +102,7 @@ typedef struct {
 int regard_run(const plan *p, const batch *b);
 int regard_sizes(int64_t *sizes);
 int64_t regard_packed_bytes(int32_t format, int64_t rows, int64_t columns);
-int regard_pack(int32_t format, const void *const *rows, int64_t n_rows, int64_t columns, uint8_t *packed);
+int regard_pack(packing *matrices, int64_t n, int32_t threads, int64_t *done);
 int64_t regard_scratch_bytes(int32_t d_k);
 int64_t regard_text_bytes(const cache *c, int64_t capacity);
 void regard_fork(const cache *c, void *to, int64_t to_capacity, const void *from, int64_t from_capacity, int64_t length);

@@ -30,6 +30,14 @@ class Matrix(ctypes.Structure):
     ]
 
 
+class Packing(ctypes.Structure):
+    _fields_ = [
+        *((n, c_int32) for n in ("format", "finite")),
+        *((n, c_int64) for n in ("n_rows", "columns")),
+        *((n, c_void_p) for n in ("rows", "packed")),
+    ]
+
+
 class Cache(ctypes.Structure):
     _fields_ = [(n, c_int32) for n in ("format", "heads", "d_k", "width", "layers", "unused")]
 
@@ -77,7 +85,7 @@ SIGNATURES = {
     "regard_run": (c_int, [POINTER(Plan), POINTER(Batch)]),
     "regard_sizes": (c_int, [POINTER(c_int64)]),
     "regard_packed_bytes": (c_int64, [c_int32, c_int64, c_int64]),
-    "regard_pack": (c_int, [c_int32, c_void_p, c_int64, c_int64, c_void_p]),
+    "regard_pack": (c_int, [POINTER(Packing), c_int64, c_int32, POINTER(c_int64)]),
     "regard_scratch_bytes": (c_int64, [c_int32]),
     "regard_text_bytes": (c_int64, [POINTER(Cache), c_int64]),
     "regard_fork": (None, [POINTER(Cache), c_void_p, c_int64, c_void_p, c_int64, c_int64]),
@@ -93,9 +101,9 @@ def open_library(path: Path) -> ctypes.CDLL:
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(native, name)
         function.restype, function.argtypes = result, arguments
-    sizes = (c_int64 * 5)()
+    sizes = (c_int64 * 6)()
     native.regard_sizes(sizes)
-    if list(sizes) != [ctypes.sizeof(struct) for struct in (Matrix, Cache, Step, Batch, Plan)]:
+    if list(sizes) != [ctypes.sizeof(struct) for struct in (Matrix, Packing, Cache, Step, Batch, Plan)]:
         raise OSError(f"{path} was built from other sources; build it again.")
     return native
 

@@ -218,7 +218,7 @@ int regard_run(const plan *p, const batch *b) {
 /* ── what Python must know ────────────────────────────────────────────────────────────────────────────────────────── */
 
 int regard_sizes(int64_t *sizes) {
-    const int64_t all[] = {sizeof(matrix), sizeof(cache), sizeof(step), sizeof(batch), sizeof(plan)};
+    const int64_t all[] = {sizeof(matrix), sizeof(packing), sizeof(cache), sizeof(step), sizeof(batch), sizeof(plan)};
     memcpy(sizes, all, sizeof all);
     return (int)(sizeof all / sizeof *all);
 }

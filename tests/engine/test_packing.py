@@ -1,0 +1,99 @@
+"""Weights on their way into the engine's memory: nothing lost, what is not finite named, and pages that may grow large."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from regard.engine import packing, pages
+from regard.engine.native import library as c
+from regard.engine.packing import Arena
+from regard.engine.weights import Stored
+from regard.store.quant import named_format, quantise
+
+native = c.library()
+pytestmark = pytest.mark.skipif(native is None, reason="the native engine is not built")
+WHOLE = ("F32", "F16", "BF16")
+
+
+def stored(format: str, rows: int, columns: int = 64, name: str = "W", seed: int = 0) -> Stored:
+    W = np.random.default_rng(seed).standard_normal((rows, columns)).astype(np.float32)
+    return Stored(format, quantise(W, format).reshape(rows, -1).copy(), columns, name)
+
+
+def unpacked(W: c.Matrix) -> np.ndarray:
+    """The file's rows again: (rows, bytes), from groups of 8 as engine.h describes them."""
+    form = named_format(c.FORMATS[W.format])
+    per_block = form.layout.itemsize
+    groups, blocks = -(-W.rows // 8), W.columns // (32 if form.layout.names else 1)
+    raw = np.frombuffer(ctypes.string_at(W.data, groups * W.group_bytes), np.uint8).reshape(
+        groups, blocks, 8 * per_block
+    )
+    if form.layout.names is None:
+        return raw.reshape(groups, blocks, 8, per_block).swapaxes(1, 2).reshape(8 * groups, -1)[: W.rows]
+    scales = sum(form.layout.fields[name][0].itemsize for name in form.layout.names if name in "dm")
+    halves = raw[..., : 8 * scales].reshape(groups, blocks, scales // 2, 8, 2).transpose(0, 3, 1, 2, 4)
+    integers = raw[..., 8 * scales :].reshape(groups, blocks, -1, 8, 4).transpose(0, 3, 1, 2, 4)
+    rows = [part.reshape(8 * groups, blocks, -1) for part in (halves, integers)]
+    return np.concatenate(rows, -1).reshape(8 * groups, -1)[: W.rows]
+
+
+@pytest.mark.parametrize("format", c.FORMATS)
+@pytest.mark.parametrize("batch", [0, 10_000, packing.BATCH])
+def test_every_byte_arrives(format, batch, monkeypatch):
+    monkeypatch.setattr(packing, "BATCH", batch)
+    arena, told, done = Arena(native), [], []
+    parts = [
+        [stored(format, 1030, seed=1)],
+        [stored(format, 3, seed=2), stored(format, 14, seed=3)],
+        [stored(format, 8)],
+    ]
+    made = [arena.add(format, sum(len(s.rows) for s in part), 64, lambda part=part: part) for part in parts]
+    arena.fill(lambda now, total: told.append((now, total)), meanwhile=lambda: done.append(1))
+    for W, part in zip(made, parts, strict=True):
+        assert np.array_equal(unpacked(W), np.concatenate([s.rows for s in part]))
+    assert done == [1]
+    assert told[-1] == (arena.size, arena.size)
+    assert told == sorted(told)
+    assert not arena.suspicious
+
+
+@pytest.mark.parametrize("format", c.FORMATS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_named(format, value):
+    arena, parts = Arena(native), [stored(format, 9, name="fine"), stored(format, 70, name="spoilt")]
+    width = 4 if format == "F32" else 2  # in blocks, a scale has two bytes and stands first
+    bits = np.array([value], np.float32).view(np.uint32) >> (16 if format == "BF16" else 0)
+    number = bits.astype(np.uint16) if format == "BF16" else np.array([value], f"f{width}")
+    parts[1].rows[67, :width] = number.view(np.uint8)
+    arena.add(format, 79, 64, lambda: parts)
+    other = stored(format, 5, name="other")
+    arena.add(format, 5, 64, lambda: [other])
+    arena.fill()
+    assert arena.suspicious == {"spoilt"}
+
+
+def test_the_largest_finite_numbers_are_finite():
+    arena = Arena(native)
+    for format, largest in (("F32", np.float32(3.4e38)), ("F16", np.float16(65504))):
+        part = Stored(format, np.full((8, 64), largest).view(np.uint8), 64, format)
+        arena.add(format, 8, 64, lambda part=part: [part])
+    arena.fill()
+    assert not arena.suspicious
+
+
+def test_large_pages_change_no_number(monkeypatch):
+    """Gathered at once, not after a while; where the system has no large pages nothing happens."""
+    monkeypatch.setattr(pages, "SECONDS", 0)
+    stretch = pages.Stretch(pages.WORTH + 12345)
+    assert stretch.start % pages.HUGE == 0
+    bytes_there = (ctypes.c_uint8 * stretch.size).from_address(stretch.start)
+    numbers = np.frombuffer(bytes_there, np.uint8)
+    numbers[:] = np.arange(stretch.size, dtype=np.uint64) % 251
+    stretch._enlarge()
+    assert np.array_equal(numbers, np.arange(stretch.size, dtype=np.uint64) % 251)
+
+
+def test_a_little_memory_is_left_alone(monkeypatch):
+    monkeypatch.setattr(pages.threading, "Thread", lambda **_: pytest.fail("a thread for so little"))
+    pages.Stretch(1000).enlarge()
