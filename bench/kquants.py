@@ -28,15 +28,8 @@ def main() -> None:
         ids = model.tokenizer.encode(PASSAGE)[:256]
         (directory / "ids.json").write_text(json.dumps(ids))
         source = model.save(directory / "float32.gguf", format="gguf")
-        told = [
-            str(python),
-            "-P",
-            str(HERE / "llama_kquants_peer.py"),
-            source,
-            directory,
-            directory / "ids.json",
-            *KINDS,
-        ]
+        script = str(HERE / "llama_kquants_peer.py")
+        told = [str(python), "-P", script, str(source), scratch, f"{scratch}/ids.json", *KINDS]
         subprocess.run(told, check=True, stderr=subprocess.DEVNULL)
         print(f"| {len(ids)} tokens | regard: mean, largest error of a logit | same best token | llama.cpp | same |")
         print("|---|---|---|---|---|")
