@@ -1,7 +1,9 @@
-"""Decoding and prefilling in float32 beside `transformers`, on the shapes of SmolLM2 and GPT-2 with random weights."""
+"""Decoding and prefilling in float32 beside `transformers`, on the shapes of SmolLM2 and GPT-2 with random weights: by the
+native engine, which computes unless somebody looks inside, and by PyTorch."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +11,8 @@ import transformers
 
 from bench.versus import Comparison, alternate
 from regard.engine.decode import Decoder
+from regard.engine.fast import Engine, FastDecoder
+from regard.engine.of_network import engine_of_network
 from regard.model.registry import spec_of
 from regard.model.transformer import DecoderOnly, build
 
@@ -22,44 +26,64 @@ SMOLLM2 = transformers.LlamaConfig(
     max_position_embeddings=8192,
     tie_word_embeddings=True,
 )
-SHAPES: dict[str, tuple[Any, Any, float]] = {
-    "SmolLM2-135M": (transformers.LlamaForCausalLM, SMOLLM2, 3.0),
-    "GPT-2 124M": (transformers.GPT2LMHeadModel, transformers.GPT2Config(), 1.2),
+SHAPES: dict[str, tuple[Any, Any]] = {
+    "SmolLM2-135M": (transformers.LlamaForCausalLM, SMOLLM2),
+    "GPT-2 124M": (transformers.GPT2LMHeadModel, transformers.GPT2Config()),
 }
 NEW, PROMPT, LONG = 32, 64, 512
+DecoderOf = Callable[[list[list[int]], int], Any]  # prompts, room for so many tokens more
 
 
 def comparisons() -> Iterator[Comparison]:
-    for name, (cls, config, decode_aim) in SHAPES.items():
+    ids = torch.randint(0, 1000, (1, LONG), generator=torch.Generator().manual_seed(0))
+    prompt, whole = ids[0, :PROMPT].tolist(), ids[0].tolist()
+    for name, (cls, config) in SHAPES.items():
         theirs = cls(config).eval()
         theirs.generation_config.eos_token_id = None
-        ours = build(spec_of(config.to_dict())).eval().requires_grad_(False)
-        assert isinstance(ours, DecoderOnly)
-        ids = torch.randint(0, 1000, (1, LONG), generator=torch.Generator().manual_seed(0))
-        yield alternate(
-            f"{name}, float32, decode 1 stream after {PROMPT} tokens",
-            "tok/s",
-            lambda ours=ours, ids=ids: our_decode(ours, ids),  # type: ignore[misc]
-            lambda theirs=theirs, ids=ids: their_decode(theirs, ids),  # type: ignore[misc]
-            aim=decode_aim,
-        )
-        yield alternate(
-            f"{name}, float32, prefill {LONG} tokens",
-            "tok/s",
-            lambda ours=ours, ids=ids: our_prefill(ours, ids),  # type: ignore[misc]
-            lambda theirs=theirs, ids=ids: their_prefill(theirs, ids),  # type: ignore[misc]
-            aim=1.0,
-        )
+        spec = spec_of(config.to_dict())
+        net = build(spec).eval().requires_grad_(False)
+        assert isinstance(net, DecoderOnly)
+        engine = engine_of_network(net, spec)
+        assert engine is not None
+        for called, decoder, aims in (
+            ("float32", partial(FastDecoder, engine), (3.0, 1.0)),
+            ("float32, PyTorch", partial(Decoder, net), (None, None)),
+        ):
+            yield alternate(
+                f"{name}, {called}, decode 1 stream after {PROMPT} tokens",
+                "tok/s",
+                partial(decode, decoder, engine, [prompt], NEW),
+                partial(their_decode, theirs, ids),
+                aim=aims[0],
+            )
+            yield alternate(
+                f"{name}, {called}, prefill {LONG} tokens",
+                "tok/s",
+                partial(prefill, decoder, engine, whole),
+                partial(their_prefill, theirs, ids),
+                aim=aims[1],
+            )
 
 
 @torch.inference_mode()
-def our_decode(net: DecoderOnly, ids: torch.Tensor) -> float:
-    decoder = Decoder(net, [ids[0, :PROMPT].tolist()], NEW + 1)
+def decode(decoder_of: DecoderOf, engine: Engine, prompts: list[list[int]], new: int) -> float:
+    """Tokens a second of all streams together, after the prompts were read."""
+    engine.last = None  # nothing is known of the text
+    decoder = decoder_of(prompts, new + 1)
     logits = decoder.start()
     begin = time.perf_counter()
-    for _ in range(NEW):
+    for _ in range(new):
         logits = decoder.step(logits.argmax(-1))
-    return NEW / (time.perf_counter() - begin)
+    return len(prompts) * new / (time.perf_counter() - begin)
+
+
+@torch.inference_mode()
+def prefill(decoder_of: DecoderOf, engine: Engine, prompt: list[int]) -> float:
+    engine.last = None
+    decoder = decoder_of([prompt], 1)
+    begin = time.perf_counter()
+    decoder.start()
+    return len(prompt) / (time.perf_counter() - begin)
 
 
 def their_decode(model: Any, ids: torch.Tensor) -> float:
@@ -70,14 +94,6 @@ def their_decode(model: Any, ids: torch.Tensor) -> float:
         model.generate(ids[:, :PROMPT], max_new_tokens=n, do_sample=False, pad_token_id=0)
         times.append(time.perf_counter() - begin)
     return NEW / (times[1] - times[0])
-
-
-@torch.inference_mode()
-def our_prefill(net: DecoderOnly, ids: torch.Tensor) -> float:
-    decoder = Decoder(net, [ids[0].tolist()], 1)
-    begin = time.perf_counter()
-    decoder.start()
-    return LONG / (time.perf_counter() - begin)
 
 
 @torch.inference_mode()

@@ -87,9 +87,10 @@ def test_generating_in_a_batch_is_generating_alone(name, saved):
 
 def answers(model, rows, settings):
     """Ids generated for each row: through the same door as text, which takes batches of ids only inside."""
+    from regard.api.ask import ask
     from regard.engine.generate import Answer, generate, search
 
-    asked = model._ask(rows, {"max_new_tokens": 10, **settings})
+    asked = ask(model, rows, {"max_new_tokens": 10, **settings})
     if settings.get("num_beams", 1) > 1:
         return [[a.ids for a in each] for each in search(asked.stepper, asked.rows)]
     done = [a.ids for a in generate(asked.stepper, asked.rows, asked.prompt_of) if isinstance(a, Answer)]

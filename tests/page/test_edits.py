@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 
 import regard
 from browser import Screen
+from regard.explain.trace import Trace
 
 TEXT = "One day the cat"
 NODE, INDEX = "decoder.3.out", [4, 7]
@@ -21,7 +22,7 @@ OFFERS = {  # the word on the button → the edit it stands for
 
 
 @pytest.fixture(scope="module")
-def plain() -> regard.explain.trace.Trace:
+def plain() -> Trace:
     return regard.load("toy-gpt").trace(TEXT)
 
 

@@ -8,13 +8,14 @@ from playwright.sync_api import Browser, expect
 
 import regard
 from browser import STAGES, Screen
+from regard.explain.trace import Trace
 
 TEXT = "The old king"
 NODE, INDEX = "decoder.2.attention.weights", (1, 3, 0)
 
 
 @pytest.fixture(scope="module")
-def trace() -> regard.explain.trace.Trace:
+def trace() -> Trace:
     return regard.load("toy-gpt").trace(TEXT)
 
 

@@ -40,24 +40,18 @@ function build(models, state, backend) {
     });
   };
   const modelField = picker("model", names, state.now.model, choose, { data: { keep: "model" } });
-  const text = el("input", {
+  const typed = (id, placeholder, label) => el("input", {
     type: "text",
-    id: "text",
+    id,
     autocomplete: "off",
     spellcheck: "false",
-    placeholder: "Type a text and press Enter",
-    "aria-label": "Text",
-    data: { keep: "text" },
+    placeholder,
+    "aria-label": label,
+    data: { keep: id },
   });
-  const target = el("input", {
-    type: "text",
-    id: "target",
-    autocomplete: "off",
-    spellcheck: "false",
-    placeholder: "target: the model's own words",
-    "aria-label": "Target text for the decoder; empty lets it write itself",
-    data: { keep: "target" },
-  });
+  const text = typed("text", "Type a text and press Enter", "Text");
+  const empty = "Target text for the decoder; empty lets it write itself";
+  const target = typed("target", "target: the model's own words", empty);
   const examples = el("select", {
     class: "examples",
     "aria-label": "Examples",

@@ -8,20 +8,14 @@ import torch.nn.functional as F
 
 from regard.model.transformer import EncoderOnly, Network
 from regard.train.task.base import Batch, Example, Loss, Task, padded, real_of
-from regard.train.task.classify import confusion_metrics
+from regard.train.task.classify import Classify, confusion_metrics
 from regard.train.task.mlm import encoder_config
 
 NONE = -100  # no tag here
 
 
 class Tag(Task):
-    defaults: ClassVar[dict[str, Any]] = {
-        "tokenizer": "wordpiece",
-        "batch_size": 32,
-        "block_size": 128,
-        "learning_rate": 5e-4,
-        "weight_decay": 0.01,
-    }
+    defaults: ClassVar[dict[str, Any]] = Classify.defaults
     judged_by, higher_is_better = "accuracy", True
 
     def config(self) -> dict[str, Any]:

@@ -7,9 +7,10 @@
  */
 
 import { choice, el, formula, picker, sentence } from "regard/dom.js";
-import { matrix, synchronise } from "regard/matrix.js";
+import { synchronise } from "regard/matrix.js";
 import { alignment } from "regard/parts/alignment.js";
 import { rowInFocus } from "regard/parts/attention-row.js";
+import { queryByKey } from "regard/parts/query-by-key.js";
 import { tokenOf } from "regard/parts/run.js";
 import { sidesOf } from "regard/tokens.js";
 
@@ -75,8 +76,8 @@ async function render(root, ctx) {
   ));
   const [slices] = await Promise.all([Promise.all(asked), focus.load()]);
   const d_k = ctx.nodes.get(name("Q"))?.shape.at(-1);
-  const [N, T] = slices.find(Boolean).shape;
-  let cursor = [tokenOf(ctx, site.stack), Math.min(ctx.state.key, T - 1)];
+  const [, T] = slices.find(Boolean).shape;
+  const first = [tokenOf(ctx, site.stack), Math.min(ctx.state.key, T - 1)];
 
   const title = `${site.stack} · block ${site.layer} · ${KINDS[site.kind] ?? site.kind} · head ${head}`;
   root.append(el(
@@ -87,37 +88,19 @@ async function render(root, ctx) {
   ));
   root.append(el("p", { class: "lead" }, LEADS[site.kind] ?? ""));
   const grid = root.appendChild(el("div", { class: "four" }));
-  const light = ([r, c]) => ctx.light(sides.from[0], r, sides.from[1], c);
-  let soon = 0;
-  const moved = (r, c) => {
-    cursor = [r, c];
-    ctx.note({ token: r, key: c });
-    light(cursor);
-    cancelAnimationFrame(soon);
-    soon = requestAnimationFrame(() => focus.draw(r, c));
-  };
-  const picture = ([what, title, subtitle, scale], i) =>
-    matrix(grid, {
-      ...slices[i],
-      rows: sides.queries,
-      cols: sides.keys,
-      title: formula(ctx.mode === "delta" ? `Δ ${title}` : title),
-      subtitle: ctx.mode === "delta" ? "after − before" : subtitle({ d_k }),
-      axes: ["query", "key"],
-      scale: ctx.mode === "delta" ? "diverging" : scale,
-      role: what === "weights" ? "A" : undefined,
-      node: name(what),
-      index: (r, c) => [head, r, c],
-      say: `${what}, head ${head}`,
-      ctx,
-      cursor,
-      moved,
-      hovered: (r, c) => light(r === null ? cursor : [r, c]),
-    });
+  const together = queryByKey(ctx, sides, first, focus.draw);
+  const picture = ([what, title, words, scale], i) => together.picture(grid, slices[i], {
+    what,
+    title,
+    words: words({ d_k }),
+    scale,
+    head,
+    axes: ["query", "key"],
+    say: `${what}, head ${head}`,
+  });
   synchronise(STAGES.map((one, i) => (slices[i] ? picture(one, i) : absent(grid, one))).filter(Boolean));
   root.append(below);
-  light(cursor);
-  await focus.draw(...cursor);
+  await together.begin();
 }
 
 /** A step that this site does not take. */

@@ -5,9 +5,10 @@
  * source), and the cell in focus worked out: its softmax as a fraction, and what is read as a weighted sum of the states.
  */
 
-import { el, formula } from "regard/dom.js";
-import { matrix, synchronise } from "regard/matrix.js";
+import { el } from "regard/dom.js";
+import { synchronise } from "regard/matrix.js";
 import { fraction, mixture, rowOf } from "regard/parts/attention-row.js";
+import { queryByKey } from "regard/parts/query-by-key.js";
 import { tokenOf } from "regard/parts/run.js";
 import { sidesOf } from "regard/tokens.js";
 
@@ -19,7 +20,6 @@ const PICTURES = [
 export async function alignment(root, ctx) {
   const { site } = ctx.site;
   const sides = sidesOf(ctx.trace, ctx.site);
-  const delta = ctx.mode === "delta";
   root.append(
     el("h2", { class: "stage-title" }, "decoder · additive attention"),
     el(
@@ -30,40 +30,22 @@ export async function alignment(root, ctx) {
     ),
   );
   const slices = await Promise.all(PICTURES.map(([what]) => ctx.data.slice(`${site}.${what}`, [0, ":", ":"])));
-  let cursor = [tokenOf(ctx, "decoder"), Math.min(Math.max(0, ctx.state.key), sides.keys.length - 1)];
+  const first = [tokenOf(ctx, "decoder"), Math.min(Math.max(0, ctx.state.key), sides.keys.length - 1)];
   const grid = root.appendChild(el("div", { class: "four" }));
   const below = el("div", { class: "focus" });
-  const draw = rowWorkedOut(below, ctx, sides);
-  const light = ([r, c]) => ctx.light(sides.from[0], r, sides.from[1], c);
-  let soon = 0;
-  const moved = (r, c) => {
-    cursor = [r, c];
-    ctx.note({ token: r, key: c });
-    light(cursor);
-    cancelAnimationFrame(soon);
-    soon = requestAnimationFrame(() => draw(r, c));
-  };
-  const picture = ([what, title, words, scale], at) => matrix(grid, {
-    ...slices[at],
-    rows: sides.queries,
-    cols: sides.keys,
-    title: formula(delta ? `Δ ${title}` : title),
-    subtitle: delta ? "after − before" : words,
+  const together = queryByKey(ctx, sides, first, rowWorkedOut(below, ctx, sides));
+  const picture = ([what, title, words, scale], i) => together.picture(grid, slices[i], {
+    what,
+    title,
+    words,
+    scale,
+    head: 0,
     axes: ["target", "source"],
-    scale: delta ? "diverging" : scale,
-    role: what === "weights" ? "A" : undefined,
-    node: `${site}.${what}`,
-    index: (r, c) => [0, r, c],
     say: what,
-    ctx,
-    cursor,
-    moved,
-    hovered: (r, c) => light(r === null ? cursor : [r, c]),
   });
   synchronise(PICTURES.map(picture));
   root.append(below);
-  light(cursor);
-  await draw(...cursor);
+  await together.begin();
 }
 
 /** → draw(i, j). With Δ, of the run after. */
