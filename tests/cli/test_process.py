@@ -111,10 +111,13 @@ def test_a_conversation_at_a_terminal(tiny_model):
 
 
 def test_the_bar_has_a_rate_and_the_time_left(minilm):
-    code, text = Terminal("embed", minilm, "hello").leave()
+    code, text = Terminal("embed", minilm, *["the cat sat on the mat and looked at the moon"] * 1500).leave()
     assert code == 0
-    for bar in (r"Loading minilm \S+ +\d+% [\d.]+M parameters/s \d:\d\d:\d\d", r"Embedding \S+ +100%"):
+    for bar in (
+        r"Loading minilm \S+ +\d+% [\d.]+[kMG] parameters/s \d:\d\d:\d\d",
+        r"Embedding \S+ +\d+% [\d.]+k? texts/s \d:\d\d:\d\d",
+    ):
         assert re.search(bar, without_styles(text))
     *_, last = text.rpartition("\x1b[2K")  # the line is cleared, and only the answer stands after it
-    assert last.endswith("… (384 numbers)  hello\r\n")
-    assert last.count("\n") == 1
+    assert last.endswith("… (384 numbers)  the cat sat on the mat and looked at the moon\r\n")
+    assert last.count("\n") == 1500

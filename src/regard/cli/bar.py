@@ -29,8 +29,8 @@ def short(number: float) -> str:
 
 
 @contextmanager
-def bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Until the total is told, the bar only says that something is going on."""
+def bar(what: str, unit: str, done: int = 0, total: int = 0) -> Iterator[Callable[[int, int], None]]:
+    """Until the total is known, the bar only says that something is going on."""
     shown = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
@@ -41,5 +41,5 @@ def bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         transient=True,
     )
     with shown:
-        task = shown.add_task(what, total=None)
+        task = shown.add_task(what, total=total or None, completed=done)
         yield lambda done, total: shown.update(task, completed=done, total=total)

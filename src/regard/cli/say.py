@@ -4,8 +4,9 @@ import json
 import math
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,8 @@ PromptLookup = Annotated[
     int | None, typer.Option(help="Guess up to N tokens from earlier text: faster, the same text.", metavar="N")
 ]
 Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be given again.", metavar="TEXT")]
+
+MOMENT = 0.4  # seconds before a bar appears
 
 # ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,14 +167,49 @@ def print_aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> N
 
 @contextmanager
 def progress(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar with rate and time left, on stderr, only where a person is looking; it vanishes when the block ends."""
+    """A bar with rate and time left, on stderr, where a person is looking and work takes longer than a moment.
+
+    It vanishes when the block ends.
+    """
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    from regard.cli.bar import bar
+    waiting = Waiting(what, unit)
+    try:
+        yield waiting.tell
+    finally:
+        waiting.end()
 
-    with bar(what, unit) as tell:
-        yield tell
+
+class Waiting:
+    """Work in progress, whose bar appears after a moment: importing it alone takes as long as loading a small model."""
+
+    def __init__(self, what: str, unit: str) -> None:
+        self.what, self.unit = what, unit
+        self.done, self.total = 0, 0
+        self.shown, self.ended, self.lock = ExitStack(), False, threading.Lock()
+        self.move: Callable[[int, int], None] | None = None
+        self.timer = threading.Timer(MOMENT, self.show)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def tell(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+        if self.move is not None:
+            self.move(done, total)
+
+    def show(self) -> None:
+        from regard.cli.bar import bar
+
+        with self.lock:
+            if not self.ended:
+                self.move = self.shown.enter_context(bar(self.what, self.unit, self.done, self.total))
+
+    def end(self) -> None:
+        self.timer.cancel()
+        with self.lock:
+            self.ended = True
+            self.shown.close()
 
 
 def readable_path(path: Path) -> str:
