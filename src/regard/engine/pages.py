@@ -62,7 +62,8 @@ class Stretch:
 
 def collapse(start: int, size: int) -> bool:
     """Whether the system has gathered these bytes into large pages."""
-    with suppress(OSError, AttributeError):
-        madvise = ctypes.CDLL(None).madvise
-        return sys.platform == "linux" and not madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_COLLAPSE)
+    if sys.platform != "linux":
+        return False
+    with suppress(AttributeError):  # a C library without it
+        return not ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), MADV_COLLAPSE)
     return False
