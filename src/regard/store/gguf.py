@@ -35,6 +35,7 @@ MAX_RANK = 4
 MAX_ENTRIES = 1 << 15  # keys, and tensors: ten times what large models have
 MAX_VALUES = 1 << 22  # elements of all metadata arrays together: several times the largest vocabulary
 MAX_NAME_BYTES = 65_535
+STRINGS = 1 << 16  # read at once
 
 # Metadata kinds: the number that stands for them in the file and, of plain ones, the letter `struct` knows them by.
 KINDS = {"uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "float32": 6, "bool": 7}
@@ -174,7 +175,11 @@ class _Reader:
 
     def strings(self, count: int) -> list[str]:
         """`string` count times: vocabularies make this the whole cost of opening a file."""
-        return self.short_strings(count) or self.any_strings(count)
+        found = list[str]()
+        while len(found) < count:
+            next_ones = min(count - len(found), STRINGS)
+            found += self.short_strings(next_ones) or self.any_strings(next_ones, len(found))
+        return found
 
     def short_strings(self, count: int) -> list[str] | None:
         """All at once, if each has 1 to 255 bytes: a length is then one byte and seven zeros, and these are found first and
@@ -182,7 +187,7 @@ class _Reader:
         window = np.frombuffer(self.data[self.at : self.at + 40 * count], np.uint8)
         by_offset = [np.flatnonzero(eights(window[i:]) < 256) for i in range(8)]
         starts = np.sort(np.concatenate([8 * found + i for i, found in enumerate(by_offset)]))[:count]
-        if len(starts) < count or not count:
+        if len(starts) < count:
             return None
         ends = starts + 8 + window[starts]
         if starts[0] or (starts[1:] != ends[:-1]).any() or ends[-1] > len(window):
@@ -200,8 +205,8 @@ class _Reader:
         self.at += int(ends[-1])
         return found
 
-    def any_strings(self, count: int) -> list[str]:
-        """`string`, unrolled."""
+    def any_strings(self, count: int, first: int) -> list[str]:
+        """`string`, unrolled, for elements from the `first` on."""
         data, end, at, length_at = self.data, self.end, self.at, U64.unpack_from
         found = []
         try:
@@ -214,7 +219,7 @@ class _Reader:
         except struct.error:
             raise self.refuse("runs past the end of the file") from None
         except UnicodeDecodeError:
-            raise self.refuse(f"has an element {len(found)} that is not UTF-8 text") from None
+            raise self.refuse(f"has an element {first + len(found)} that is not UTF-8 text") from None
         self.at = at
         return found
 
