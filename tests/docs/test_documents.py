@@ -50,10 +50,10 @@ def test_python(where, code):
 
 @pytest.mark.parametrize(("where", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
 def test_command(where, command):
-    from regard.cli.main import app
+    from regard.cli.main import VERBS, app
 
     need(command)
-    result = CliRunner().invoke(app, shlex.split(command)[1:])
+    result = CliRunner().invoke(app(*VERBS), shlex.split(command)[1:])
     assert result.exit_code == 0, result.output
     assert result.stdout.strip()
 

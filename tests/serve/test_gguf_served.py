@@ -1,5 +1,7 @@
 """A GGUF file behind the server: its own blocks write; the reference reads only on request."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,3 +69,29 @@ def test_the_replay_says_how_far_it_is_from_what_was_written(served):
     weights = model.trace([*ids, *answer.ids[:-1]])["decoder.1.attention.weights"][2, len(ids) - 1 :]
     torch.testing.assert_close(torch.tensor(told.attention[0][0]), weights, rtol=0, atol=1e-6)
     assert model._net is not None
+
+
+ALONE = """
+import sys
+from starlette.testclient import TestClient
+from regard.engine.threads import use_threads
+from regard.serve.engines import Engines
+from regard.serve.openai import make_server
+from regard.serve.shelf import Shelf
+use_threads(1)
+wish = {"model": "tiny", "temperature": 0, "max_tokens": 6, "messages": [{"role": "user", "content": "the sea"}]}
+with TestClient(make_server(Engines(Shelf([sys.argv[1]]), threads=1)), base_url="http://127.0.0.1:8000") as client:
+    said = client.post("/v1/chat/completions", json=wish).json()["choices"][0]["message"]["content"]
+    print(ascii(said), "torch" in sys.modules)
+    client.post("/v1/chat/completions", json=wish | {"explain": {}}).raise_for_status()
+    print(sys.modules["torch"].get_num_threads())
+"""
+
+
+def test_a_server_that_only_writes_does_without_pytorch(tmp_path, chat_model):
+    """It is imported for the first who looks inside, and computes on as many threads as were asked for before."""
+    place = tmp_path / "tiny.gguf"
+    regard.load(chat_model).save(place, format="gguf", quantize="f16")
+    ran = subprocess.run([sys.executable, "-c", ALONE, str(place)], capture_output=True, text=True, check=True)
+    said = regard.load(place).chat("the sea", temperature=0, max_new_tokens=6)
+    assert ran.stdout.splitlines() == [f"{said!a} False", "1"]

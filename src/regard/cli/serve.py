@@ -1,5 +1,6 @@
 """`regard serve`: models behind the OpenAI-compatible interface, with the page beside it."""
 
+import math
 import os
 import sys
 from contextlib import suppress
@@ -14,6 +15,7 @@ from regard.errors import RegardError
 
 if TYPE_CHECKING:
     import socket
+    from types import FrameType
 
     from fastapi import FastAPI
 
@@ -40,7 +42,7 @@ def command(
         int | None, typer.Option(help="Longest text in tokens; else the model's own limit.", min=2, metavar="N")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads that compute; else all cores.", min=1, metavar="N")
+        int | None, typer.Option(help="Threads that compute; else all cores.", min=1, max=1024, metavar="N")
     ] = None,
     memory: Annotated[
         float | None,
@@ -55,11 +57,15 @@ def command(
     regard serve path/to/model --slots 16 --context 2048 --memory 8
     regard serve smollm2 --host 0.0.0.0 --api-key "a long secret"
     """
-    if api_key is not None and not (api_key.strip() and api_key.isascii() and api_key.isprintable()):
-        raise RegardError("--api-key must have at least one character, all of them printable ASCII.")
+    if api_key is not None and not (
+        api_key and api_key == api_key.strip() and api_key.isascii() and api_key.isprintable()
+    ):
+        raise RegardError("--api-key must be printable ASCII, at least one character, without spaces around it.")
+    if memory is not None and not math.isfinite(memory):
+        raise RegardError(f"--memory is {memory}: it must be a number of GB.")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the cores that write
     with progress("Opening", "parts"):
-        import torch
-
+        from regard.engine.threads import use_threads
         from regard.serve.engines import Engines
         from regard.serve.frames import Runs
         from regard.serve.journal import log_as_lines
@@ -67,7 +73,7 @@ def command(
         from regard.serve.shelf import Shelf
 
         if threads:
-            torch.set_num_threads(threads)
+            use_threads(threads)
         shelf = Shelf(models or [], most_bytes=None if memory is None else int(memory * 1e9), cache=cache)
         engines = Engines(shelf, slots=slots, queue=queue, context=context, threads=threads)
         app = make_server(engines, host=host, key=api_key, runs=Runs([], Path("runs")))
@@ -96,9 +102,16 @@ def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
         limit_concurrency=MOST_CONNECTIONS,
         timeout_graceful_shutdown=DRAIN,
     )
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
+            if self.should_exit:  # asked a second time: at once
+                os._exit(128 + sig)
+            super().handle_exit(sig, frame)
+
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends it again when all is done
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[door])
+        Server(config).run(sockets=[door])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)

@@ -9,8 +9,6 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from regard.explain.why import plain
-
 
 class Json(JSONResponse):
     def render(self, content: Any) -> bytes:
@@ -27,6 +25,8 @@ def _dumps(content: Any) -> str:
 
 def spelt(value: Any) -> Any:
     """The same with numbers that JSON lacks written as words."""
+    from regard.explain.why import plain
+
     if isinstance(value, float):
         return plain(value)
     if isinstance(value, dict):

@@ -135,11 +135,10 @@ class Actor:
     """
 
     def __init__(self, job: Job, cpus: float) -> None:
-        import torch
-
         from regard.api import load
+        from regard.engine.threads import use_threads
 
-        torch.set_num_threads(max(1, int(cpus)))
+        use_threads(max(1, int(cpus)))
         self.worker: Worker | RegardError
         try:
             self.worker = Worker(job, load(job.model, dtype=job.dtype, device=job.device))

@@ -46,14 +46,13 @@ def app(given: Mapping[str, str]) -> Any:
 
 def make(names: list[str], host: str, key: str | None, numbers: Mapping[str, int]) -> "FastAPI":
     """The server of one replica, in that replica's process."""
-    import torch
-
+    from regard.engine.threads import use_threads
     from regard.serve.engines import Engines
     from regard.serve.openai import make_server
     from regard.serve.shelf import Shelf
 
     threads = max(1, numbers["cpus"])
-    torch.set_num_threads(threads)
+    use_threads(threads)
     shelf = Shelf(names)
     engines = Engines(shelf, slots=numbers["slots"], queue=numbers["queue"], threads=threads)
     shelf.warm(shelf.named[0])

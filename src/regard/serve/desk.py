@@ -8,14 +8,16 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.api import Model
 from regard.errors import NotFound, TaskError, quoted
-from regard.explain.trace import Trace
 from regard.serve.bounded import Bounded
 from regard.serve.shelf import Shelf
 from regard.store.open import available_memory
+
+if TYPE_CHECKING:
+    from regard.explain.trace import Trace
 
 MOST_TRACES, MOST_BYTES = 24, 3 << 30
 TRACE_BYTES, WIDE_BYTES = 512 << 20, 2 << 30  # of one run, at least and at most; beyond it, insides are computed again
@@ -30,12 +32,12 @@ SAMPLING = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "repetit
 class Look:
     """A run, and whose it is."""
 
-    trace: Trace
+    trace: "Trace"
     model: Model
     name: str
     text: str
     milliseconds: float
-    plain: Trace  # the run without edits
+    plain: "Trace"  # the run without edits
     id: str = field(default_factory=lambda: secrets.token_urlsafe(18))
 
 
@@ -77,7 +79,7 @@ class Desk:
         begin = time.perf_counter()
         return self._keep(look.plain, edits, look.model, look.name, look.text, begin)
 
-    def _keep(self, plain: Trace, edits: Mapping[str, Any], model: Model, name: str, text: str, begin: float) -> Look:
+    def _keep(self, plain: "Trace", edits: Mapping[str, Any], model: Model, name: str, text: str, begin: float) -> Look:
         trace = plain.edit(edits) if edits else plain
         trace.steps = plain.steps  # the text was generated without the edits
         look = Look(trace, model, name, text, 1000 * (time.perf_counter() - begin), plain)

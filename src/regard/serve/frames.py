@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
@@ -16,8 +16,10 @@ from starlette.responses import Response
 from regard.errors import DataError, NotFound, quoted
 from regard.serve.answer import Json
 from regard.serve.slices import send_slice
-from regard.store.safetensors import Checkpoint, open_checkpoint
 from regard.train.report import read_metrics
+
+if TYPE_CHECKING:
+    from regard.store.safetensors import Checkpoint
 
 FRAME = re.compile(r"step-(\d+)\.safetensors")
 MOST_METRICS_BYTES = 64 << 20
@@ -77,7 +79,9 @@ def probes_of(run: Path) -> list[dict[str, Any]]:
     return probes
 
 
-def frame(run: Path, step: int) -> Checkpoint:
+def frame(run: Path, step: int) -> "Checkpoint":
+    from regard.store.safetensors import open_checkpoint
+
     path = run / "frames" / f"step-{step:06d}.safetensors"
     if not path.is_file():
         raise NotFound(f"The run {run.name} has no frame of step {step}.")

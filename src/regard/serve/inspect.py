@@ -1,7 +1,8 @@
 """`/api`: what the page asks about models and runs.
 
 Everything is JSON but slices, which are raw numbers. Routes are plain functions, which FastAPI runs in threads; what they
-answer is written down as it comes from `regard.explain`.
+answer is written down as it comes from `regard.explain`. That room, and PyTorch with it, is entered when somebody looks, so
+that a server which only writes does without.
 """
 
 from dataclasses import asdict
@@ -12,15 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from regard.errors import RegardError
-from regard.explain.export import page
-from regard.explain.handout import handout
-from regard.explain.lesson import LESSONS, lesson
-from regard.explain.told import facts, told
 from regard.serve.answer import Json
 from regard.serve.desk import MOST_CHARACTERS, Look
-from regard.serve.lenses import Asked, looked_through
 from regard.serve.live import TheDesk
-from regard.serve.output import Choice, output
 from regard.serve.slices import parse_index, send_slice
 
 MOST_EDITS = 200
@@ -46,6 +41,8 @@ def models(desk: TheDesk) -> Response:
 
 @router.get("/model")
 def model(desk: TheDesk, name: str) -> Response:
+    from regard.explain.told import facts
+
     return Json(facts(name, desk.shelf.offer(name).opened.spec))
 
 
@@ -82,6 +79,8 @@ def fork(desk: TheDesk, id: str, wanted: Fork) -> Response:
 
 def answer(look: Look) -> Response:
     """All that can be said of a run without any of its numbers."""
+    from regard.explain.told import told
+
     named = {"trace": look.id, "model": look.name, "text": look.text, "milliseconds": round(look.milliseconds, 1)}
     return Json(named | told(look.trace))
 
@@ -111,6 +110,8 @@ def output_of(
     min_p: float = 0.0,
     seed: int | None = None,
 ) -> Response:
+    from regard.serve.output import Choice, output
+
     look = desk.find(id)
     return Json(output(look.model, look.trace, position, Choice(temperature, top_k, top_p, min_p, seed)))
 
@@ -128,6 +129,8 @@ def lens(
     layer: int | None = None,
     node: str | None = None,
 ) -> Response:
+    from regard.serve.lenses import Asked, looked_through
+
     return Json(looked_through(desk.find(id).trace, name, Asked(token, word, site, head, stack, layer, node)))
 
 
@@ -149,6 +152,8 @@ def compare(desk: TheDesk, a: str, b: str, position: int | None = None) -> Respo
 @router.get("/trace/{id}/export")
 def export(desk: TheDesk, id: str) -> Response:
     """The run in one file that opens from disk."""
+    from regard.explain.export import page
+
     look = desk.find(id)
     headers = {"Content-Disposition": 'attachment; filename="regard.html"'}
     return Response(page(look.trace, name=look.name, text=look.text), media_type="text/html", headers=headers)
@@ -159,11 +164,15 @@ def export(desk: TheDesk, id: str) -> Response:
 
 @router.get("/lessons")
 def lessons() -> Response:
+    from regard.explain.lesson import LESSONS
+
     return Json([{"name": name, "title": each.title} for name, each in LESSONS.items()])
 
 
 @router.get("/lesson")
 def one_lesson(desk: TheDesk, name: str) -> Response:
+    from regard.explain.lesson import lesson
+
     return Json(lesson(name).to_json(desk.shelf.model))
 
 
@@ -180,5 +189,7 @@ class Sheets(BaseModel):
 @router.post("/worksheet")
 def worksheet(desk: TheDesk, sheets: Sheets) -> Response:
     """Attention of this run to be computed by hand, as a page to print."""
+    from regard.explain.handout import handout
+
     look, wish = desk.find(sheets.trace), sheets.model_dump(exclude={"trace"})
     return Json({"html": handout(look.trace, model=look.name, **wish)})

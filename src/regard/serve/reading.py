@@ -6,18 +6,21 @@ them is refused. Between two batches it is asked whether the client is still the
 
 import base64
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.to_thread
 from fastapi import Request
-from torch import Tensor
 
 from regard.api import Model
 from regard.engine.generate import Answer
-from regard.errors import TaskError
+from regard.errors import GenerationError, TaskError, TokenizerError
 from regard.serve.call import Gone
 from regard.serve.engines import Engines
 from regard.serve.wire import EmbeddingWish, TranslationWish
+from regard.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 READERS = 2  # that compute at the same time
 BATCH = 16  # texts
@@ -44,10 +47,22 @@ async def batched(request: Request, work: Callable[[Sequence[Any]], list[T]], te
 def fitting(model: Model, texts: Sequence[Given], most: int) -> int:
     """The number of tokens in all. A text that does not fit is refused: nothing is left out unsaid."""
     encoded = iter(model.tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
-    lengths = [len(next(encoded) if isinstance(text, str) else text) for text in texts]
+    lengths = [len(next(encoded) if isinstance(text, str) else known(model.tokenizer, text, "input")) for text in texts]
     if max(lengths) > most:
-        raise TaskError(f"Text {lengths.index(max(lengths))} of input has {max(lengths):,} tokens; {most:,} fit.")
+        raise GenerationError(f"input has {max(lengths):,} tokens in text {lengths.index(max(lengths))}; {most:,} fit.")
     return sum(lengths)
+
+
+def known(tokenizer: Tokenizer, ids: list[int], field: str) -> list[int]:
+    """The ids themselves. One that is no token's is refused by the field it came in; the tokenizer would name its file."""
+    for id in sorted(set(ids), reverse=True):
+        try:
+            tokenizer.token(id)
+        except TokenizerError:
+            raise GenerationError(
+                f"{field} has {id}, which is no token: ids go from 0 to {tokenizer.n_vocab - 1}."
+            ) from None
+    return ids
 
 
 # ── vectors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +86,7 @@ async def embed(request: Request, wish: EmbeddingWish) -> dict[str, Any]:
     return {"object": "list", "data": data, "model": wish.model, "usage": usage}
 
 
-def spelt(vectors: Tensor, format: str | None) -> Iterator[Any]:
+def spelt(vectors: "Tensor", format: str | None) -> Iterator[Any]:
     for vector in vectors.float():
         yield (
             base64.b64encode(vector.numpy().astype("<f4").tobytes()).decode() if format == "base64" else vector.tolist()

@@ -7,21 +7,22 @@ prompt's log-probabilities are those of whichever engine writes.
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from regard.api import Model
-from regard.engine.decode import numbers
 from regard.engine.generate import Answer, Token
 from regard.engine.rank import Floats
 from regard.engine.sample import RowState, logprobs, next_ids
 from regard.engine.schedule import likeliest
-from regard.errors import TaskError
-from regard.explain.trace import Trace
-from regard.model.transformer import DecoderOnly
+from regard.errors import GenerationError
 from regard.serve.wire import Explain
+
+if TYPE_CHECKING:  # PyTorch comes with the first text that it has to read
+    from torch import Tensor
+
+    from regard.explain.trace import Trace
 
 MOST_NUMBERS = 1_000_000  # in one answer
 ROWS = 64  # of logits at once: as much as a chunk of a prompt, so that who is writing waits no longer
@@ -36,10 +37,10 @@ def check_explain(wish: Explain, model: Model, rows: list[RowState]) -> tuple[li
     for what, there, asked in zip(("layers", "heads"), (layers, heads), wanted, strict=True):
         for each in asked:
             if each not in there:
-                raise TaskError(f"explain.{what} has {each}, but {model.name} has those from 0 to {there[-1]}.")
+                raise GenerationError(f"explain.{what} has {each}, but {model.name} has those from 0 to {there[-1]}.")
     cells = sum((row.limit or 0) * (row.prompt_length + (row.limit or 0)) for row in rows)
     if cells * len(wanted[0]) * len(wanted[1]) > MOST_NUMBERS:
-        raise TaskError(
+        raise GenerationError(
             f"explain would return up to {cells * len(wanted[0]) * len(wanted[1]):,} numbers, and {MOST_NUMBERS:,} can be "
             "returned: ask for fewer layers, heads or tokens."
         )
@@ -61,14 +62,16 @@ def explain(model: Model, row: RowState, answer: Answer, layers: list[int], head
     return {**told, "attention": attention, **agreement(trace, row, answer)}
 
 
-def rounded(weights: torch.Tensor) -> list[list[float]]:
+def rounded(weights: "Tensor") -> list[list[float]]:
     """To as many digits as they have: they lie between 0 and 1."""
     return [[round(weight, 7) for weight in each] for each in weights.tolist()]
 
 
-def agreement(trace: Trace, row: RowState, answer: Answer) -> dict[str, Any]:
+def agreement(trace: "Trace", row: RowState, answer: Answer) -> dict[str, Any]:
     """Where the reference's logits first lead to another token, and how far its log-probabilities of what was written are
     from those told. With weights of 8 or 4 bits the two differ a little, and so may a choice between near equals."""
+    from regard.engine.decode import numbers
+
     again = RowState(row.settings, row.ids[: row.prompt_length], sample=row.sample, limit=row.limit)
     logits = numbers(trace["logits"][again.prompt_length - 1 :])
     apart = logprobs(logits, np.array(answer.ids)[:, None])[:, 0] - np.array(answer.logprobs, np.float32)
@@ -81,13 +84,13 @@ def agreement(trace: Trace, row: RowState, answer: Answer) -> dict[str, Any]:
     }
 
 
-@torch.inference_mode()
-def prompt_tokens(model: Model, ids: list[int], alternatives: int | None) -> list[Token]:
+def prompt_tokens(model: Model, ids: list[int], alternatives: int | None, *, control: bool) -> list[Token]:
     """A prompt's tokens, each with its log-probability given those before it; the first has none, and says so by NaN.
 
-    `alternatives` is None where no log-probabilities are wanted.
+    `alternatives` is None where no log-probabilities are wanted. `control`: the prompt was given as ids, so that control
+    tokens are part of its text; to a text they were added, and have none in it.
     """
-    stream = model.tokenizer.stream(skip_special=False)
+    stream = model.tokenizer.stream(skip_special=not control)
     texts = [stream.push(id) for id in ids]
     texts[-1] += stream.flush()
     tokens = [Token(0, id, math.nan, text) for id, text in zip(ids, texts, strict=True)]
@@ -107,8 +110,21 @@ def every_logits(model: Model, ids: list[int]) -> Iterator[Floats]:
         for first in range(0, len(ids), ROWS):
             block = ids[first : first + ROWS]
             yield engine.write([text], [block], text.capacity, wanted=[len(block)])
-        return
+    else:
+        yield from reference_logits(model, ids)
+
+
+def reference_logits(model: Model, ids: list[int]) -> Iterator[Floats]:
+    import torch
+
+    from regard.engine.decode import numbers
+    from regard.model.transformer import DecoderOnly
+
     net = model.net
     assert isinstance(net, DecoderOnly)
-    for states in net.states(torch.tensor([ids], device=model.device))[0].split(ROWS):
-        yield numbers(net.logits(states))
+    with torch.inference_mode():
+        states = net.states(torch.tensor([ids], device=model.device))[0]  # (N, d)
+    for rows in states.split(ROWS):
+        with torch.inference_mode():
+            logits = numbers(net.logits(rows))
+        yield logits

@@ -7,11 +7,14 @@ header. Whether it is too large is known from the shape alone, before any number
 import math
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
-from torch import Tensor
 
 from regard.errors import TaskError, quoted
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_BYTES = 16 << 20
 Index = tuple[int | slice, ...]
@@ -59,7 +62,7 @@ def shape_at(shape: Sequence[int], at: Index) -> tuple[int, ...]:
     return (*cut, *shape[len(at) :])
 
 
-def send_slice(numbers: Callable[[], Tensor], shape: Sequence[int], at: str | None) -> Response:
+def send_slice(numbers: "Callable[[], Tensor]", shape: Sequence[int], at: str | None) -> Response:
     """`numbers` is called only if what is asked for exists and is small enough."""
     index = parse_at(at, shape)
     cut = shape_at(shape, index)
@@ -72,7 +75,7 @@ def send_slice(numbers: Callable[[], Tensor], shape: Sequence[int], at: str | No
     return raw(numbers()[index])
 
 
-def raw(part: Tensor) -> Response:
+def raw(part: "Tensor") -> Response:
     array = part.detach().float().cpu().contiguous().numpy()
     if sys.byteorder == "big":
         array = array.byteswap()
