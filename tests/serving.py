@@ -1,6 +1,7 @@
 """A live server on a free port, and a tiny model that chats, for the tests of several folders."""
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Coroutine, Iterator
@@ -46,13 +47,13 @@ def server_of(models: list[Any], page: Path, **settings: Any) -> FastAPI:
 
 
 @contextmanager
-def running(app: FastAPI) -> Iterator[str]:
-    """Its address while it runs."""
-    config = uvicorn.Config(
-        app, port=0, log_config=None, access_log=False, http="h11", h11_max_incomplete_event_size=256 << 10
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+def running(app: FastAPI, *, unread: int | None = None) -> Iterator[str]:
+    """Its address while it runs. `unread`: bytes, about, that the system keeps for a client that does not read."""
+    config = uvicorn.Config(app, log_config=None, access_log=False, http="h11", h11_max_incomplete_event_size=256 << 10)
+    server, door = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+    if unread is not None:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, unread)
+    thread = threading.Thread(target=server.run, args=([door],), daemon=True)
     thread.start()
     deadline = time.monotonic() + 60
     while not server.started:
@@ -60,10 +61,11 @@ def running(app: FastAPI) -> Iterator[str]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(60)
+        door.close()
 
 
 def until(condition: Any, seconds: float = 30) -> None:

@@ -194,3 +194,28 @@ def test_misuse_is_explained_by_the_parser(regard):
     ran = regard()
     assert (ran.code, ran.out) == (2, "")
     assert "Commands:" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--memory", "nan", "--memory is nan"),
+        ("--memory", "inf", "--memory is inf"),
+        ("--api-key", "", "--api-key"),
+        ("--api-key", "clé", "--api-key"),
+        ("--api-key", " key", "without spaces around it"),  # a header's value has none, so it could never be given
+        ("--cache", "q9", "cache is 'q9'"),
+    ],
+)
+def test_a_server_that_could_not_serve(regard, option, value, words):
+    assert refused(regard("serve", "toy-gpt", option, value), words)
+
+
+def test_more_threads_than_a_machine_can_start(regard):
+    assert misused(regard("serve", "toy-gpt", "--threads", 100_000), "--threads", "1024")
+
+
+@pytest.mark.parametrize("kind", [[], ["--quantize", "f32"]])
+def test_a_cost_where_nothing_is_rounded(regard, tmp_path, kind):
+    assert refused(regard("convert", "toy-gpt", tmp_path / "out", *kind, "--measure", __file__), "--measure goes with")
+    assert not (tmp_path / "out").exists()

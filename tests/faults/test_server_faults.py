@@ -1,5 +1,6 @@
 """The server under bad requests, bad clients and too many of them: who is at fault feels it, and nobody else."""
 
+import asyncio
 import json
 import logging
 import os
@@ -69,9 +70,9 @@ def page(tmp_path_factory) -> Path:
 
 
 @contextmanager
-def served(page: Path, **settings: Any) -> Iterator[tuple[httpx.Client, Any]]:
+def served(page: Path, *, unread: int | None = None, **settings: Any) -> Iterator[tuple[httpx.Client, Any]]:
     app = serving.server_of(["toy-gpt"], page, **settings)
-    with serving.running(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with serving.running(app, unread=unread) as address, httpx.Client(base_url=address, timeout=60) as client:
         try:
             yield client, app.state.engines
         finally:
@@ -317,12 +318,13 @@ def test_a_client_that_goes_while_it_waits_leaves_the_queue(page, gated):
 
 def test_a_client_that_reads_nothing_holds_up_nobody(page):
     """Its answer waits in its own queue; its slot is free as soon as the text is written, and others are served."""
-    with served(page, slots=2, queue=8) as (client, engines):
+    with served(page, unread=4096, slots=2, queue=8) as (client, engines):
         expected = client.post("/v1/completions", json=ASK).json()["choices"][0]["text"]
         doors = []
         for _ in range(2):
             door = socket.socket()
             door.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            door.settimeout(60)
             door.connect((client.base_url.host, client.base_url.port))
             send(door, LONG | {"stream": True, "logprobs": 20, "n": 2})
             doors.append(door)
@@ -330,7 +332,14 @@ def test_a_client_that_reads_nothing_holds_up_nobody(page):
             assert client.post("/v1/completions", json=ASK).json()["choices"][0]["text"] == expected
         serving.until(lambda: counts(engines).busy == 0, 60)
         assert counts(engines).finished >= 2 * 2 + 4
-        for door in doors:
+        alone = client.post("/v1/completions", json=LONG).json()["choices"][0]["text"]
+        for door in doors:  # and when it reads at last, nothing is missing
+            received = b""
+            while b"data: [DONE]" not in received:
+                received += door.recv(1 << 16)
+            parts = [json.loads(event)["choices"][0] for event in re.findall(rb"data: (\{.*\})\n\n", received)]
+            for index in range(2):
+                assert "".join(part["text"] for part in parts if part["index"] == index) == alone
             door.close()
 
 
@@ -467,3 +476,55 @@ def test_sigterm_lets_answers_come_to_their_end(tmp_path):
     assert KEY not in written
     asked = [json.loads(line) for line in written.splitlines() if "/v1/completions" in line]
     assert [line["completion_tokens"] for line in asked] == [120]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(tmp_path, sign):
+    code = "import time; from regard.cli import serve; from regard.engine.lanes import NativeLanes as lanes\n"
+    code += "lanes.feed = lambda self, pieces: time.sleep(600)\n"  # an answer that never comes to its end
+    code += "from regard.cli.main import run; run()"
+    with (tmp_path / "log").open("w+") as log:
+        command = [sys.executable, "-c", code, "serve", "toy-gpt", "--port", "0"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert server.stdout is not None
+        address = re.search(r"http://\S+", server.stdout.readline())[0].removesuffix("/v1")
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                asked = pool.submit(httpx.post, f"{address}/v1/completions", json=ASK, timeout=60)
+                busy = 'regard_slots_busy{model="toy-gpt"} 1'
+                serving.until(lambda: busy in httpx.get(f"{address}/metrics", timeout=60).text)
+                server.send_signal(sign)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    server.wait(1)
+                server.send_signal(sign)
+                assert server.wait(10) == 128 + sign
+                assert isinstance(asked.exception(60), httpx.TransportError)
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+        log.seek(0)
+        assert "Traceback" not in log.read()
+
+
+def test_an_answer_that_the_end_came_before_is_a_503():
+    """uvicorn cancels what has not come to its end in time."""
+    sent = list[dict[str, Any]]()
+
+    async def forever(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(60)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def cut_off() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [(b"host", b"127.0.0.1")]}
+        asked = asyncio.create_task(guard.Guard(forever, "127.0.0.1")(scope, send, send))
+        await asyncio.sleep(0.01)
+        asked.cancel()
+        await asked
+
+    serving.run_async(cut_off())
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["error"]["type"] == "server_error"

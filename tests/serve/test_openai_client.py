@@ -156,6 +156,7 @@ def test_a_seed_that_was_not_given_is_told(client):
     first = client.completions.create(**wish)
     again = client.completions.create(**wish, seed=first.seed)
     assert first.choices[0].text == again.choices[0].text
+    assert client.completions.create(**wish).seed != first.seed
 
 
 def test_stop_strings_end_the_text_before_them(client, toy):
@@ -188,10 +189,11 @@ def test_completion_logprobs_and_echo(client, toy):
         assert len(likely) == 2
 
 
-def test_echo_in_a_stream(client):
+@pytest.mark.parametrize("prompt", ["The old king", "", [0, 5, 9]])
+def test_echo_in_a_stream(client, prompt):
     wish = {
         "model": "toy-gpt",
-        "prompt": "The old king",
+        "prompt": prompt,
         "temperature": 0,
         "max_tokens": 4,
         "echo": True,
@@ -202,6 +204,8 @@ def test_echo_in_a_stream(client):
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
     parts = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
     assert [offset for part in parts for offset in part.text_offset] == whole.logprobs.text_offset
+    answer = "".join(whole.logprobs.tokens[-4:])
+    assert whole.text[whole.logprobs.text_offset[-4] :] == answer
     assert [x for part in parts for x in part.token_logprobs] == whole.logprobs.token_logprobs
 
 

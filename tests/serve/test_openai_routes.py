@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 import struct
 from typing import Any
 
@@ -65,7 +66,9 @@ def test_usage_comes_last_and_is_null_before(http):
         ({"logit_bias": {"5": 101}}, "logit_bias"),
         ({"logit_bias": {"800": 1}}, "logit_bias"),
         ({"prompt": []}, "prompt"),
-        ({"prompt": [800]}, None),
+        ({"prompt": [800]}, "prompt"),
+        ({"prompt": [800], "echo": True}, "prompt"),
+        ({"explain": {"layers": [4]}}, "explain"),
         ({"prompt": [-1]}, "prompt"),
         ({"prompt": {"text": "a"}}, "prompt"),
         ({"prompt": None}, "prompt"),
@@ -83,6 +86,79 @@ def test_what_is_out_of_range_is_refused_with_the_error_object(http, change, par
     assert (error.type, error.param) == ("invalid_request_error", param)
     assert error.message.endswith(".")
     assert "Traceback" not in error.message
+    assert "/" not in error.message  # where the model's files lie is nobody's business
+
+
+@pytest.mark.parametrize(
+    ("path", "wish", "param"),
+    [
+        ("/detokenize", {"model": "toy-gpt", "tokens": [5, 10**6]}, "tokens"),
+        ("/v1/embeddings", {"model": "toy-bert", "input": [2, 10**6]}, "input"),
+        ("/v1/embeddings", {"model": "toy-bert", "input": "good " * 500}, "input"),
+        ("/v1/embeddings", {"model": "toy-bert", "input": ["good"] * 2049}, "input"),
+    ],
+)
+def test_other_routes_name_the_field_too_and_no_file(http, path, wish, param):
+    answer = http.post(path, json=wish)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param)
+    assert "/" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "wish"),
+    [
+        ("/v1/embeddings", {"model": "toy-bert", "input": ["a"] * 2049}),
+        ("/v1/completions", PLAIN | {"prompt": ["a"] * 2049}),
+    ],
+)
+def test_too_many_texts_are_too_many_and_not_of_the_wrong_kind(http, path, wish):
+    assert "at most 2048 items" in http.post(path, json=wish).json()["error"]["message"]
+
+
+def test_what_is_no_json_is_wrong_in_no_field(http):
+    answer = http.post("/v1/completions", content=b'{"model":', headers={"Content-Type": "application/json"})
+    assert answer.json()["error"] | {"type": ""} == {
+        "message": "What was sent is not JSON.",
+        "type": "",
+        "param": None,
+        "code": None,
+    }
+
+
+def test_a_context_that_was_made_shorter_is_the_one_that_counts(chat_model, page):
+    with serving.running(serving.server_of([chat_model], page, context=32)) as address:
+        told = httpx.post(f"{address}/tokenize", json={"model": serving.CHAT, "prompt": "a"}).json()
+        assert told["max_model_len"] == 32
+        for name in ("max_tokens", "max_completion_tokens"):
+            wish = {"model": serving.CHAT, "messages": [{"role": "user", "content": "a"}], name: 33}
+            error = httpx.post(f"{address}/v1/chat/completions", json=wish).json()["error"]
+            assert error["message"] == f"{name} is 33: it must be at most the context of 32 tokens."
+            assert error["param"] == name
+
+
+def test_a_model_whose_files_have_gone_does_not_hide_the_others(chat_model, page, tmp_path):
+    shutil.copytree(chat_model, tmp_path / "gone")
+    with serving.running(serving.server_of(["toy-gpt", tmp_path / "gone"], page)) as address:
+        shutil.rmtree(tmp_path / "gone")
+        listed = httpx.get(f"{address}/v1/models")
+    assert [card["id"] for card in listed.json()["data"]] == ["toy-gpt", "gone"]
+
+
+def test_a_model_without_a_tokenizer_is_refused_by_its_name(chat_model, page, tmp_path):
+    shutil.copytree(chat_model, tmp_path / "mute")
+    for file in (tmp_path / "mute").glob("tokenizer*"):
+        file.unlink()
+    asked = {
+        "/v1/completions": {"prompt": [1, 2]},
+        "/v1/embeddings": {"input": [1, 2]},
+        "/tokenize": {"prompt": "a"},
+        "/detokenize": {"tokens": [1]},
+    }
+    with serving.running(serving.server_of([tmp_path / "mute"], page)) as address:
+        for path, wish in asked.items():
+            error = httpx.post(address + path, json={"model": "mute", **wish}).json()["error"]
+            assert error["message"] == "mute has no tokenizer, so it neither reads nor writes text."
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
@@ -129,7 +205,7 @@ def test_vectors_in_base64_are_little_endian_floats(http):
 def test_a_text_too_long_to_embed_is_refused_and_not_cut(http):
     answer = http.post("/v1/embeddings", json={"model": "toy-bert", "input": ["a", "good " * 500]})
     assert answer.status_code == 400
-    assert re.match(r"Text 1 of input has \d+ tokens; \d+ fit\.", answer.json()["error"]["message"])
+    assert re.match(r"input has \d+ tokens in text 1; \d+ fit\.", answer.json()["error"]["message"])
 
 
 def test_health_and_the_page(http):

@@ -52,7 +52,7 @@ def command(
     regard convert path/to/bart bart-q4 --quantize q4 --measure letters.txt
     """
     chosen = format or default_format(out, quantize)
-    refuse_unless_ours(out, chosen, quantize)
+    refuse_unless_ours(out, chosen, quantize, measured=measure is not None)
     text = None if measure is None else read_text(measure)
     check_writable(out)
     loaded = load_model(model, dtype=dtype)
@@ -82,10 +82,12 @@ def read_text(path: Path) -> str:
         raise RegardError(f"{path} is not UTF-8 text, so nothing can be measured on it.") from None
 
 
-def refuse_unless_ours(out: Path, format: Format, quantize: Quantize | None) -> None:
+def refuse_unless_ours(out: Path, format: Format, quantize: Quantize | None, *, measured: bool) -> None:
     """Say no before the model is loaded: to what contradicts itself, and to overwriting what is not a model."""
     if format is Format.hf and quantize is not None:
         raise RegardError("Hugging Face's layout holds no blocks: leave --format or --quantize out.")
+    if measured and quantize in (None, Quantize.f32):
+        raise RegardError("--measure goes with --quantize: without it nothing is rounded, so there is no cost.")
     if format is not Format.gguf and out.suffix == ".gguf":
         raise RegardError(f"{out} is the name of a GGUF file: leave --format out, or give a directory.")
     if out.suffix == ".gguf" and out.exists() and not is_gguf(out):

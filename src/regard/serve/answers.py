@@ -169,5 +169,6 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         421: "The request names another host.",
         429: "There is no room; Retry-After says when to come again.",
         431: "The headers are too large.",
+        503: "The server is stopping, and the answer was not ready in time.",
     }.items()
 }

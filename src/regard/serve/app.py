@@ -92,13 +92,13 @@ async def on_invalid(request: Request, problem: Exception) -> Response:
         sentence = words.removeprefix("Value error, ") + "."
         param = sentence.partition(" ")[0]
     elif kind == "json_invalid" or not where:
-        sentence = NOT_JSON if kind == "json_invalid" else NOT_AN_OBJECT
+        sentence, param = NOT_JSON if kind == "json_invalid" else NOT_AN_OBJECT, None
     return refusal(400, sentence, path=request.url.path, param=param)
 
 
-def nearness(error: dict[str, Any]) -> tuple[int, bool]:
-    """Of the reasons why a value is none of the things that it may be, the deepest, and rather its size than its kind."""
-    return len(error["loc"]), not error["type"].endswith("_type")
+def nearness(error: dict[str, Any]) -> tuple[bool, int]:
+    """Of the reasons why a value is none of the things that it may be, rather its size than its kind, and the deepest."""
+    return not error["type"].endswith("_type"), len(error["loc"])
 
 
 def is_place(part: str | int) -> bool:

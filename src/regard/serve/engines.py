@@ -15,7 +15,9 @@ from regard.api import Model
 from regard.engine.sample import RowState
 from regard.engine.schedule import Full, Scheduler, Tell, Ticket
 from regard.errors import ConfigError, NotFound, TaskError, quoted
+from regard.model.spec import Spec
 from regard.serve.shelf import Shelf
+from regard.text.tokenizer import Tokenizer
 
 SLOTS, QUEUE = 8, 64
 
@@ -58,8 +60,15 @@ class Engines:
         if name not in self.shelf.named:
             raise NotFound(f"There is no model {quoted(name)} here; there are {', '.join(self.shelf.named)}.")
 
-    def model(self, name: str) -> Model:
+    def tokenizer(self, name: str) -> Tokenizer:
         self.check(name)
+        tokenizer = self.shelf.offer(name).opened.tokenizer
+        if tokenizer is None:
+            raise TaskError(f"{name} has no tokenizer, so it neither reads nor writes text.")
+        return tokenizer
+
+    def model(self, name: str) -> Model:
+        self.tokenizer(name)
         return self.shelf.model(name)
 
     def engine(self, name: str) -> Engine:
@@ -75,6 +84,10 @@ class Engines:
                     found.scheduler.close(wait=False)
                 found = self._engines[name] = Engine(name, model, self._scheduler(model))
             return found
+
+    def room(self, spec: Spec) -> int:
+        """Tokens of the longest text: where texts are continued, no more than the server's owner allows."""
+        return min(self.context or spec.context, spec.context) if spec.kind == "decoder" else spec.context
 
     def make_sure(self, name: str, answers: int) -> None:
         """Refuse at once, and at no cost, what there is no room for now."""
@@ -115,13 +128,13 @@ class Engines:
             engine.scheduler.close(wait=False)
 
     def _scheduler(self, model: Model) -> Scheduler:
-        room = min(self.context or model.spec.context, model.spec.context)
+        room = self.room(model.spec)
         size = model.slot_bytes(room)
         fitting = self.shelf.most_bytes // 4 // size
         if not fitting:
             raise ConfigError(
-                f"A text of {room:,} tokens takes {size / 1e9:.1f} GB with {model.name}, over a quarter of the server's "
-                f"{self.shelf.most_bytes / 1e9:.1f} GB; its owner can give a smaller --context or more --memory."
+                f"A text of {room:,} tokens takes {size / 1e9:.3g} GB with {model.name}, over a quarter of the server's "
+                f"{self.shelf.most_bytes / 1e9:.3g} GB; its owner can give a smaller --context or more --memory."
             )
         slots = min(self.slots, fitting)
         if slots < self.slots:

@@ -7,6 +7,7 @@ says that it is what it claims to be and may be used by this site only. What goe
 sentence too, never a traceback.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -72,6 +73,11 @@ class Guard:
         )  # whoever sends it leaves out the body
         try:
             await self.app(inner, limited(receive, self.most_body), send_guarded)
+        except asyncio.CancelledError:  # the server ends, and the time that answers had is over
+            if begun:
+                raise
+            sentence = "The server is stopping, and the answer was not ready in time: ask again in a moment."
+            await refusal(503, sentence, path=scope["path"])(scope, receive, send_guarded)
         except Exception as unforeseen:
             what = type(unforeseen).__name__
             facts = {"event": "failed", "method": scope["method"], "error": what}  # for logs that may hold no text

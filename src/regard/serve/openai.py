@@ -31,6 +31,7 @@ from regard.serve.wire import ChatWish, DetokenizeWish, EmbeddingWish, TextWish,
 from regard.serve.writing import write
 
 MOST_BODY = 2 << 20
+WISHES = (ChatWish, TextWish, EmbeddingWish, TranslationWish, TokenizeWish, DetokenizeWish)
 
 router = APIRouter(route_class=Shallow, responses=answers.REFUSALS)
 
@@ -98,8 +99,11 @@ async def complete(request: Request, wish: TextWish) -> Response:
     def read(engine: Engine) -> list[tuple[list[int], str]]:
         tokenizer, found = engine.model.tokenizer, list[tuple[list[int], str]]()
         for prompt in wish.prompts():
-            ids = tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-            text = prompt if isinstance(prompt, str) else tokenizer.decode(ids, skip_special=False)
+            if isinstance(prompt, str):
+                ids, text = tokenizer.encode(prompt), prompt
+            else:
+                ids = reading.known(tokenizer, prompt, "prompt")
+                text = tokenizer.decode(ids, skip_special=False) if wish.echo else ""
             found.append((ids, text if wish.echo else ""))
         return found
 
@@ -125,23 +129,16 @@ async def translate(request: Request, wish: TranslationWish) -> Response:
 def tokenize(request: Request, wish: TokenizeWish) -> Response:
     """A text's ids. Control tokens that are spelt in it stay text, as in a prompt."""
     engines: Engines = request.app.state.engines
-    engines.check(wish.model)
-    opened = engines.shelf.offer(wish.model).opened
-    if opened.tokenizer is None:
-        raise TaskError(f"{wish.model} has no tokenizer, so it reads no text.")
-    ids = opened.tokenizer.encode(wish.prompt, add_special=wish.add_special_tokens)
-    return Json({"tokens": ids, "count": len(ids), "max_model_len": opened.spec.context})
+    ids = engines.tokenizer(wish.model).encode(wish.prompt, add_special=wish.add_special_tokens)
+    room = engines.room(engines.shelf.offer(wish.model).opened.spec)
+    return Json({"tokens": ids, "count": len(ids), "max_model_len": room})
 
 
 @router.post("/detokenize", responses={200: {"model": answers.Text}})
 def detokenize(request: Request, wish: DetokenizeWish) -> Response:
     """The text of ids, control tokens included."""
-    engines: Engines = request.app.state.engines
-    engines.check(wish.model)
-    tokenizer = engines.shelf.offer(wish.model).opened.tokenizer
-    if tokenizer is None:
-        raise TaskError(f"{wish.model} has no tokenizer, so it writes no text.")
-    return Json({"prompt": tokenizer.decode(wish.tokens, skip_special=False)})
+    tokenizer = request.app.state.engines.tokenizer(wish.model)
+    return Json({"prompt": tokenizer.decode(reading.known(tokenizer, wish.tokens, "tokens"), skip_special=False)})
 
 
 # ── about the server ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,8 +158,7 @@ def model(request: Request, name: str) -> Response:
 
 
 def card(engines: Engines, name: str) -> dict[str, Any]:
-    made = int(engines.shelf.offer(name).path.stat().st_mtime)
-    return {"id": name, "object": "model", "created": made, "owned_by": "regard"}
+    return {"id": name, "object": "model", "created": engines.shelf.offer(name).made, "owned_by": "regard"}
 
 
 @router.get("/health", responses={200: {"model": answers.Health}})
@@ -183,8 +179,8 @@ async def on_refusal(request: Request, problem: Exception) -> Response:
         return refusal(429, sentence, path=path, code="busy", headers={"Retry-After": str(problem.seconds)})
     if isinstance(problem, NotFound):
         return refusal(404, sentence, path=path, param="model", code="model_not_found")
-    first = sentence.partition(" ")[0]
-    known = isinstance(problem, GenerationError) and first in ChatWish.model_fields | TextWish.model_fields
+    first = sentence.partition(" ")[0].partition(".")[0]
+    known = isinstance(problem, GenerationError) and any(first in wish.model_fields for wish in WISHES)
     return refusal(400, sentence, path=path, param=first if known else None)
 
 

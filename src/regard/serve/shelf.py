@@ -60,6 +60,10 @@ class Offer:
     path: Path
     about: str
     lock: threading.RLock = field(default_factory=threading.RLock)
+    made: int = field(init=False)  # when, in seconds; asked once, since files may go while others are still served
+
+    def __post_init__(self) -> None:
+        self.made = int(self.path.stat().st_mtime)
 
     @cached_property
     def opened(self) -> Opened:

@@ -93,7 +93,7 @@ class Plain:
         self._said: dict[int, int] = {}  # characters of each choice that a stream has sent
 
     def opening(self, choice: Choice) -> dict[str, Any] | None:
-        if not choice.echoed:
+        if not (choice.echoed or choice.read):
             return None
         return self._part(choice, choice.echoed, self._logprobs(choice.read, 0))
 

@@ -17,7 +17,7 @@ from regard.engine.generate import Answer
 from regard.engine.sample import RowState
 from regard.engine.schedule import Closed
 from regard.engine.settings import Settings
-from regard.errors import RegardError
+from regard.errors import GenerationError, RegardError
 from regard.serve.answer import Json, error_object
 from regard.serve.call import Call, Gone
 from regard.serve.engines import Engine, Engines
@@ -77,6 +77,7 @@ def prepare(engines: Engines, wish: Wish, dialect: type[Chat] | type[Plain], rea
     """In a thread: loading, tokenising and checking take time."""
     engine = engines.engine(wish.model)
     model, given = engine.model, wish.sampling()
+    check_length(wish, engine.context)
     if given["temperature"] is None and model.opened.generation.get("do_sample") is None:
         given["temperature"] = 1.0  # what this interface means by saying nothing, unless the model's own files speak
     given["seed"] = Settings().replace(seed=given["seed"]).seeded().seed
@@ -91,10 +92,18 @@ def prepare(engines: Engines, wish: Wish, dialect: type[Chat] | type[Plain], rea
     return Prepared(engine, rows, choices, envelope, shown)
 
 
+def check_length(wish: Wish, context: int) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        most = getattr(wish, name, None)
+        if most is not None and most > context:
+            raise GenerationError(f"{name} is {most}: it must be at most the context of {context} tokens.")
+
+
 def read_prompts(prepared: Prepared, wish: TextWish) -> None:
     """Log-probabilities of prompts that are to be repeated, once for all answers to the same one."""
-    for i in range(0, len(prepared.rows), wish.n or 1):
-        tokens = prompt_tokens(prepared.engine.model, list(prepared.rows[i].ids), wish.logprobs)
+    for i, prompt in zip(range(0, len(prepared.rows), wish.n or 1), wish.prompts(), strict=True):
+        ids, control = list(prepared.rows[i].ids), isinstance(prompt, list)
+        tokens = prompt_tokens(prepared.engine.model, ids, wish.logprobs, control=control)
         for choice in prepared.choices[i : i + (wish.n or 1)]:
             choice.read = tokens
 
