@@ -29,6 +29,10 @@ class GenerationError(RegardError):
     """A generation setting is out of range, or the request does not fit the model."""
 
 
+class TooLong(GenerationError):
+    """A prompt that leaves no room for an answer in the model's context."""
+
+
 class NotFound(RegardError):
     """No model, file or node of that name."""
 

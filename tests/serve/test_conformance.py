@@ -30,11 +30,12 @@ def client(live) -> Iterator[openai.OpenAI]:
 # ── conversations ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_answer_can_be_sent_back_as_a_message(client, chat_model):
-    """As the client's users do: `messages.append(answer.choices[0].message)`."""
+@pytest.mark.parametrize("as_sent", [lambda message: message, lambda message: message.model_dump()])
+def test_an_answer_can_be_sent_back_as_a_message(client, chat_model, as_sent):
+    """As the client's users do: `messages.append(answer.choices[0].message)`, or that with every field it could have."""
     messages: list[Any] = [{"role": "user", "content": "the quick brown fox"}]
     first = client.chat.completions.create(model=serving.CHAT, messages=messages, max_tokens=6, seed=1)
-    messages += [first.choices[0].message, {"role": "user", "content": "and then?"}]
+    messages += [as_sent(first.choices[0].message), {"role": "user", "content": "and then?"}]
     second = client.chat.completions.create(model=serving.CHAT, messages=messages, max_tokens=6, seed=1)
     plain = [{"role": "assistant", "content": first.choices[0].message.content}]
     ids = regard.load(chat_model).chat_ids([messages[0], *plain, messages[2]])
@@ -96,6 +97,19 @@ def test_a_refusal_names_the_field_and_says_why(http, change, param, words):
     assert (error["type"], error["param"]) == ("invalid_request_error", param)
     assert words in error["message"]
     assert "Value error" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "wish", "param"),
+    [
+        ("/v1/chat/completions", CHAT | {"messages": [{"role": "user", "content": "the sea " * 2000}]}, "messages"),
+        ("/v1/completions", PLAIN | {"prompt": "The old king " * 2000}, "prompt"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_has_the_code_that_clients_look_for(http, path, wish, param):
+    answer = http.post(path, json=wish)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, param, "context_length_exceeded")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])

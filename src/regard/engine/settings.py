@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from regard.errors import GenerationError
+from regard.errors import GenerationError, TooLong
 
 MAX_ANSWERS = 128  # n
 MAX_BEAMS = 64
@@ -216,7 +216,7 @@ class Settings:
         """
         left = context - prompt_length
         if left < 0 or (left == 0 and self.max_new_tokens != 0):
-            raise GenerationError(
+            raise TooLong(
                 f"The prompt has {prompt_length} tokens and the model's context holds {context}, prompt and answer "
                 f"together: shorten the prompt to at most {context - 1} tokens."
             )

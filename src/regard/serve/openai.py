@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from regard import __version__
 from regard.engine.schedule import Full
-from regard.errors import GenerationError, NotFound, RegardError, TaskError
+from regard.errors import GenerationError, NotFound, RegardError, TaskError, TooLong
 from regard.serve import answers, reading, static
 from regard.serve.answer import Json, refusal
 from regard.serve.app import few_threads, make_app
@@ -179,6 +179,9 @@ async def on_refusal(request: Request, problem: Exception) -> Response:
         return refusal(429, sentence, path=path, code="busy", headers={"Retry-After": str(problem.seconds)})
     if isinstance(problem, NotFound):
         return refusal(404, sentence, path=path, param="model", code="model_not_found")
+    if isinstance(problem, TooLong):
+        param = "messages" if "/chat/" in path else "prompt"
+        return refusal(400, sentence, path=path, param=param, code="context_length_exceeded")
     first = sentence.partition(" ")[0].partition(".")[0]
     known = isinstance(problem, GenerationError) and any(first in wish.model_fields for wish in WISHES)
     return refusal(400, sentence, path=path, param=first if known else None)

@@ -103,12 +103,16 @@ class TextPart(Asked):
 
 
 class Message(Asked):
-    """`developer` is read as `system`; parts of a text are joined by line breaks. `refusal` is there because answers, which
-    have it, are sent back as messages."""
+    """`developer` is read as `system`; parts of a text are joined by line breaks. What is always null is there because
+    answers are sent back as messages, by some clients with all that an answer could have had."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | Annotated[list[TextPart], Field(min_length=1)]
     refusal: None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: None = None
 
     def plain(self) -> dict[str, str]:
         parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
