@@ -385,6 +385,55 @@ def test_a_damaged_number_is_not_rounded_into_a_plausible_one(kernels):
         assert np.isnan(Z[1:]).any(1).all()
 
 
+def softmax_of_what_is_seen(attention, Q, K, V):
+    """Each query by itself over the keys and values (kv_heads, N, d_k) that it sees, in float64."""
+    heads, kv_heads, d_k = attention.sizes
+    Z = np.empty((len(Q), heads, d_k))
+    for i, h in np.ndindex(len(Q), heads):
+        seen, g = slice(max(0, i + 1 - (attention.window or i + 1)), i + 1), h * kv_heads // heads
+        s = (K[g, seen] * Q[i].reshape(heads, d_k)[h]).sum(1) * attention.scale
+        e = np.exp(s - s.max())
+        Z[i, h] = (e[:, None] / e.sum() * V[g, seen]).sum(0)
+    return Z.reshape(len(Q), -1)
+
+
+DAMAGES = {  # token, and what it holds in its first number; tokens 0…127 are a chunk of their own
+    "a key of NaN": ("K", slice(150, 151), math.nan),
+    "a key of ∞": ("K", slice(150, 151), math.inf),
+    "a value of NaN": ("V", slice(150, 151), math.nan),
+    "a value of -∞": ("V", slice(13, 14), -math.inf),
+    "keys of -∞": ("K", slice(0, 130), -math.inf),
+}
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("format", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("window", [0, 50])
+def test_damage_reaches_every_query_that_looks_at_it_and_no_other(kernels, format, damage, window):
+    """In slots whose last tokens were all NaN; with grouped heads; as a prompt and token by token."""
+    native.regard_choose(kernels.encode())
+    attention = Attention(4, 2, 40, format=format, rotary=False, window=window)
+    N, capacity = 200, 256
+    given = {"Q": np.abs(random(1, N, 160)), "K": random(2, N, 80), "V": random(3, N, 80)}
+    text, old = attention.text(capacity), np.full((capacity, 80), math.nan, np.float32)
+    attention(random(4, capacity, 160), old, old, range(capacity), text.ctypes.data, capacity, 2)
+    where, tokens, number = DAMAGES[damage]
+    given[where][tokens, 0] = number
+    if damage == "keys of -∞":
+        given["V"][3, 39] = math.nan  # weighs nothing, but 0 · NaN is NaN
+    Z = attention(*given.values(), range(N), text.ctypes.data, capacity, 2)
+    with np.errstate(invalid="ignore"):
+        K, V = (x.numpy() for x in attention.held(text, capacity, N))
+        expected = softmax_of_what_is_seen(attention, given["Q"], K, V)
+    assert 0 < np.isfinite(expected).sum() < expected.size
+    np.testing.assert_allclose(Z, expected, rtol=0, atol=2e-5)
+    for i in (12, 13, 62, 63, 127, 128, 130, 149, 150, 151, N - 1):  # the tokens after it are still in their slots
+        row = slice(i, i + 1)
+        one = attention(*(x[row] for x in given.values()), [i], text.ctypes.data, capacity, 2)
+        np.testing.assert_array_equal(one, Z[row])
+
+
 @pytest.mark.parametrize("kernels", KERNELS)
 @given(rows=st.integers(1, 7), n=st.integers(1, 3000), k=st.integers(1, 40), seed=st.integers(0, 99))
 @settings(max_examples=30, deadline=None)

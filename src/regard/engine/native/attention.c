@@ -121,15 +121,17 @@ INLINE void reach(const step *s, const batch *b, int64_t row, int64_t *from, int
     if (s->window && *to > s->window) *from = *to - s->window;
 }
 
-/* Scores of one query → e^(s-m) in place, 0 where it may not look; m and the sum come back. */
+/* Scores of one query → e^(s-m) in place, 0 where it may not look; m and the sum come back. A score of NaN or ∞ that it may
+ * look at makes the sum NaN, and with it the result. If all are -∞ the sum is 0. */
 static void soften(float *S, int64_t n, int64_t from, int64_t to, float *most, float *total) {
     for (int64_t j = 0; j < from; j++) S[j] = -INFINITY;
     for (int64_t j = to; j < n; j++) S[j] = -INFINITY;
     v8 m = all(-INFINITY), sum = all(0.0f);
     for (int64_t j = 0; j < n; j += 8) m = greatest(load(S + j), m);
     *most = max8(m);
+    const v8 zero = all(*most == -INFINITY ? 0.0f : *most);
     for (int64_t j = 0; j < n; j += 8) {
-        const v8 e = exp8(load(S + j) - all(*most));
+        const v8 e = exp8(load(S + j) - zero);
         store(S + j, e);
         sum += e;
     }
@@ -175,8 +177,14 @@ static panels wide_values(const cache *c, panels P, int64_t keys, float *room) {
     return wide;
 }
 
+INLINE int all_finite(const float *x, int64_t n) {
+    v8 sum = all(0.0f);
+    for (int64_t i = 0; i < n; i += 8) sum += load(x + i) * all(0.0f);
+    return sum8(sum) == 0.0f;
+}
+
 /* One chunk for `queries` queries in w->Q: weighted sums to `out` (stride width), m to most, sums to total.
- * Queries that see nothing of the chunk get total 0. */
+ * Queries that see nothing of the chunk get nothing that means anything. */
 static void attend_chunk(const cache *c, panels K, panels V, int64_t keys, int64_t queries, const int64_t *from,
                          const int64_t *to, workspace *w, float *out, float *most, float *total) {
     const int64_t padded = (keys + 31) & ~(int64_t)31, bytes = keys * token_bytes(c);
@@ -184,26 +192,23 @@ static void attend_chunk(const cache *c, panels K, panels V, int64_t keys, int64
     for (int64_t i = 0; i < bytes && queries <= 6; i += 64) __builtin_prefetch((const uint8_t *)V.at + i, 0, 2); /* on the way */
     if (widen) K = wide_keys(c, K, padded, w->K);
     NAME(multiply)(queries, padded / 8, c->width, w->Q, c->width, K, w->S, CHUNK, 0);
-    for (int64_t i = 0; i < queries; i++) {
-        if (from[i] >= to[i]) {
-            most[i] = -INFINITY, total[i] = 0.0f;
-            memset(w->S + i * CHUNK, 0, (size_t)padded * sizeof(float));
-        } else soften(w->S + i * CHUNK, padded, from[i], to[i], most + i, total + i);
-    }
+    for (int64_t i = 0; i < queries; i++)
+        if (from[i] < to[i]) soften(w->S + i * CHUNK, padded, from[i], to[i], most + i, total + i);
     if (widen) V = wide_values(c, V, keys, w->V);
     NAME(multiply)(queries, c->width / 8, keys, w->S, CHUNK, V, out, c->width, 0);
+    for (int64_t i = 0; i < queries; i++) { /* 0 · NaN is NaN: a value that a query may not look at must not count */
+        const int64_t seen = to[i] - from[i];
+        if (seen <= 0 || seen == keys || all_finite(out + i * c->width, c->width)) continue;
+        panels part = V;
+        part.at = (const uint8_t *)V.at + from[i] * V.down * (V.format == F32 ? 4 : 2);
+        NAME(multiply)(1, c->width / 8, seen, w->S + i * CHUNK + from[i], CHUNK, part, out + i * c->width, c->width, 0);
+    }
 }
 
-/* (m, total, Z) and a chunk's (m2, total2, Z2) → both together, in the first. */
+/* (m, total, Z), at first (-∞, 0, 0), and a chunk's (m2, total2, Z2) → both together, in the first. */
 static void merge_one(float *most, float *total, float *Z, float most2, float total2, const float *Z2, int64_t width) {
-    if (total2 == 0.0f) return;
-    if (*total == 0.0f) {
-        *most = most2, *total = total2;
-        memcpy(Z, Z2, (size_t)width * sizeof *Z);
-        return;
-    }
-    const float m = most2 > *most ? most2 : *most;
-    const v8 e = exp8((v8){*most - m, most2 - m});
+    const float m = most2 > *most ? most2 : *most, zero = m == -INFINITY ? 0.0f : m;
+    const v8 e = exp8((v8){*most - zero, most2 - zero});
     *most = m;
     *total = *total * e[0] + total2 * e[1];
     const v8 a = all(e[0]), b = all(e[1]);
@@ -224,6 +229,7 @@ static void tile(const step *s, const batch *b, int64_t row, int32_t head, int64
     int64_t begin = INT64_MAX, end = 0, from[QUERIES], to[QUERIES], here_from[QUERIES], here_to[QUERIES];
     float most[QUERIES], total[QUERIES];
     gather(s, b, row, head, first, last, w);
+    memset(w->Z, 0, (size_t)(queries * width) * sizeof *w->Z);
     for (int64_t i = 0; i < queries; i++) {
         reach(s, b, row + (first + i) / group, from + i, to + i);
         begin = from[i] < begin ? from[i] : begin;
@@ -239,7 +245,8 @@ static void tile(const step *s, const batch *b, int64_t row, int32_t head, int64
         }
         attend_chunk(c, K, V, keys, queries, here_from, here_to, w, w->chunk, most, total);
         for (int64_t i = 0; i < queries; i++)
-            merge_one(w->most + i, w->total + i, w->Z + i * width, most[i], total[i], w->chunk + i * width, width);
+            if (here_from[i] < here_to[i])
+                merge_one(w->most + i, w->total + i, w->Z + i * width, most[i], total[i], w->chunk + i * width, width);
     }
     for (int64_t i = 0; i < queries; i++)
         finish(s, row + (first + i) / group, (int32_t)(head * group + (first + i) % group), w->Z + i * width, w->total[i]);
@@ -283,6 +290,7 @@ void NAME(merge)(const step *s, const batch *b, int64_t row, int32_t head, int64
     const int64_t group = s->heads / s->cache->heads, width = s->cache->width;
     float Z[512];
     for (int64_t i = 0; i < group; i++) {
+        memset(Z, 0, (size_t)width * sizeof *Z);
         float most = -INFINITY, total = 0.0f;
         for (int64_t n = 0; n < chunks; n++) {
             const float *p = partial + (n * group + i) * (2 + width);

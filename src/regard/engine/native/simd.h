@@ -36,7 +36,7 @@ INLINE v8 fma8(v8 a, v8 b, v8 c) {
 
 #ifdef AVX2
 INLINE v8 greatest(v8 a, v8 b) { return (v8)_mm256_max_ps((__m256)a, (__m256)b); } /* b if either is NaN */
-INLINE v8 least(v8 a, v8 b) { return (v8)_mm256_min_ps((__m256)a, (__m256)b); }
+INLINE v8 least(v8 a, v8 b) { return (v8)_mm256_min_ps((__m256)a, (__m256)b); } /* likewise */
 INLINE v8i greatest_int(v8i a, v8i b) { return (v8i)_mm256_max_epi32((__m256i)a, (__m256i)b); }
 INLINE __m128 upper(v8 x) { return _mm256_extractf128_ps((__m256)x, 1); }
 INLINE __m128 lower(v8 x) { return _mm256_castps256_ps128((__m256)x); }
@@ -153,7 +153,7 @@ INLINE v8 load_bytes(const int8_t *p) {
 /* eˣ within 2 units in the last place: 2ⁿ · e^r with |r| ≤ ln 2 / 2. Below -87 it is 0, above 88 it stays at e^88. */
 INLINE v8 exp8(v8 x) {
     v8i gone = x < all(-87.3f);
-    x = least(greatest(x, all(-87.3f)), all(88.0f));
+    x = least(all(88.0f), greatest(all(-87.3f), x)); /* in this order NaN stays NaN */
     v8 shifted = fma8(x, all(1.44269504f), all(12582912.0f)); /* 1.5 · 2²³: the integer is in the low bits */
     v8 n = shifted - all(12582912.0f);
     v8 r = fma8(n, all(-0.693359375f), x);
