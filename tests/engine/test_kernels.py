@@ -16,7 +16,7 @@ from regard.engine.native import library as c
 from regard.engine.native.library import library
 from regard.engine.packing import Arena, up
 from regard.engine.pages import zeros
-from regard.engine.plan import Builder, Plan
+from regard.engine.plan import Builder, Plan, apart
 from regard.engine.weights import Stored
 from regard.nn.attention import attend, share_heads
 from regard.nn.mlp import ACTIVATIONS
@@ -127,21 +127,30 @@ def test_product(kernels, format, shape, threads, bias, seed):
 @pytest.mark.parametrize("format", c.FORMATS)
 def test_a_row_does_not_depend_on_the_others_nor_on_the_threads(kernels, format):
     native.regard_choose(kernels.encode())
-    X, weights = random(0, 199, 608), Given(format, W=random(1, 83, 608), g=random(2, 83, 608))  # several pieces
-    results = []
-    for rows, threads in ((199, 1), (199, 3), (38, 2), (17, 3), (16, 2), (7, 2), (4, 2), (1, 1)):
+    X, old = random(0, 199, 608), random(4, 199, 144)  # several pieces, several strips
+    vectors = {"norm.weight": random(5, 608), "norm.bias": random(6, 608), "W.bias": random(7, 139)}
+    weights = Given(format, W=random(1, 139, 608), g=random(2, 139, 608), **vectors)
+    stack, results = SimpleNamespace(norm="layer", eps=1e-5), []
+    for rows, threads in ((199, 1), (199, 3), (131, 2), (38, 2), (17, 3), (16, 2), (7, 2), (4, 2), (1, 1)):
         made: list[np.ndarray] = []
 
         def build(builder, rows=rows, made=made):
-            made += [zeros(rows, 608), builder.buffer(83)]
-            builder.product(*made, "W", gate="g", activation="silu")
+            made += [zeros(rows, 608), builder.buffer(139), builder.buffer(139)]
+            builder.product(made[0], made[1], "W", gate="g", activation="silu")
+            builder.product(made[0], made[2], "W", norm="norm", stack=stack, activation="gelu_tanh", add=True)
 
         plan = plan_of(build, weights, rows, threads)
-        made[0][:] = X[:rows]
+        made[0][:], made[2][:] = X[:rows], old[:rows]
         run(plan, rows)
-        results.append(made[1])
+        results.append(np.concatenate(made[1:], 1))
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0][: len(other)])
+
+
+@pytest.mark.parametrize("width", [1, 16, 768, 1024, 50257])
+def test_rows_of_a_buffer_do_not_meet_in_the_caches(width):
+    assert apart(width) >= width
+    assert apart(width) * 4 % 128 == 64  # an odd number of cache lines
 
 
 @pytest.mark.parametrize("kernels", KERNELS)

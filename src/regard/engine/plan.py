@@ -21,10 +21,17 @@ from regard.model.spec import Spec, StackSpec
 
 MAX_ROWS = 512  # tokens that go through together
 PARTIAL = 1 << 21  # floats for attention that is spread over threads
+LINE = 16  # floats of a cache line
 
 
 def address(array: NDArray | None) -> int | None:
     return None if array is None else array.ctypes.data
+
+
+def apart(width: int) -> int:
+    """Floats from one row to the next: an odd number of cache lines. Rows a multiple of 4096 bytes apart would share a few
+    places of the caches and drive each other out of them."""
+    return LINE * (up(width, LINE) // LINE | 1)
 
 
 class Builder:
@@ -34,7 +41,7 @@ class Builder:
         self.native, self.arena, self.weights, self.spec, self.max_rows = native, arena, weights, spec, max_rows
         self.steps: list[c.Step] = []
         self.kept: list[Any] = []  # what steps point at
-        self.widest, self.tallest = c.LANES, c.LANES
+        self.widest, self.aside = c.LANES, c.LANES  # columns of products' inputs; rows of what is added or gated
         self.matrices: dict[tuple[str, ...], c.Matrix] = {}
         self.buffers: dict[str, Floats] = {}
         self.selected = False
@@ -42,7 +49,7 @@ class Builder:
     # ── what steps point at ──────────────────────────────────────────────────────────────────────────────────────────
 
     def buffer(self, width: int) -> Floats:
-        return self.keep(zeros(self.max_rows, up(width)))
+        return self.keep(zeros(self.max_rows, apart(width))[:, : up(width)])
 
     def keep(self, array: Floats) -> Floats:
         self.kept.append(array)
@@ -69,7 +76,7 @@ class Builder:
                 chosen, rows, columns, lambda: [self.weights.matrix(name, chosen) for name in names]
             )
         W = self.matrices[key]
-        self.widest, self.tallest = max(self.widest, up(W.columns)), max(self.tallest, up(W.rows))
+        self.widest = max(self.widest, up(W.columns))
         return W
 
     def common(self, *names: str) -> str:
@@ -81,9 +88,9 @@ class Builder:
     def step(self, op: int, X: Floats | None, out: Floats | None, **values: Any) -> c.Step:
         s = c.Step(op=op, selected=self.selected, scale=1.0, **values)
         if X is not None:
-            s.input, s.in_stride = address(X), X.shape[1]
+            s.input, s.in_stride = address(X), X.strides[0] // X.itemsize
         if out is not None:
-            s.out, s.out_stride = address(out), out.shape[1]
+            s.out, s.out_stride = address(out), out.strides[0] // out.itemsize
         self.steps.append(s)
         return s
 
@@ -114,6 +121,8 @@ class Builder:
         format = self.common(*names, *([f"{gate}.weight"] if gate else []))  # both read the same input
         s.W = ctypes.pointer(self.matrix(*names, format=format))
         s.bias = address(self.vector(*(f"{path}.bias" for path in paths)))
+        if add or gate is not None:
+            self.aside = max(self.aside, up(s.W.contents.rows))
         if gate is not None:
             s.gate = ctypes.pointer(self.matrix(f"{gate}.weight", format=format))
             s.gate_bias = address(self.vector(f"{gate}.bias"))
@@ -255,7 +264,7 @@ class Plan:
         self.native, self.max_rows = b.native, b.max_rows
         self.steps = (c.Step * len(b.steps))(*b.steps)
         room = up(max(b.native.regard_scratch_bytes(d_k), 4 * b.widest, 4 * 2 * 8 * 256), 64)
-        self.temporary = zeros(b.max_rows, b.tallest)
+        self.temporary = zeros(b.max_rows, apart(b.aside))
         self.prepared = zeros(b.max_rows + c.FEW * threads, b.widest)
         self.partial, self.scratch = zeros(PARTIAL), zeros(threads, room, dtype=np.uint8)
         self.kept = (b.kept, b.buffers, b.matrices, b.steps)
@@ -266,7 +275,7 @@ class Plan:
             widest=b.widest,
             steps=self.steps,
             temporary=address(self.temporary),
-            temporary_stride=b.tallest,
+            temporary_stride=self.temporary.shape[1],
             prepared=address(self.prepared),
             partial=address(self.partial),
             partial_floats=PARTIAL,

@@ -90,7 +90,7 @@ typedef struct {
 typedef struct {
     int32_t n_steps, max_rows, threads, widest; /* widest: the most columns of any product's input, padded */
     const step *steps;
-    float *temporary;                /* max_rows × the most rows of any matrix, padded */
+    float *temporary;                /* max_rows × the most rows of a matrix whose product is added or gated, padded */
     int64_t temporary_stride;
     uint8_t *prepared;               /* inputs of products, normed and perhaps rounded: max_rows, then FEW per thread */
     float *partial;                  /* attention split over threads: see attention.c */

@@ -80,10 +80,8 @@ INLINE v8 gaussian(v8 x) {
 INLINE v8 act(const int kind, v8 x) {
     switch (kind) {
     case GELU: return x * gaussian(x);
-    case GELU_TANH: {
-        const v8 inner = all(0.79788456f) * fma8(all(0.044715f) * x * x, x, x);
-        return all(0.5f) * x * (all(1.0f) + tanh_of(inner));
-    }
+    case GELU_TANH: /* (1 + tanh y) / 2 is sigmoid(2 y) */
+        return x * sigmoid(all(1.59576912f) * fma8(all(0.044715f) * x * x, x, x));
     case SILU: return x * sigmoid(x);
     case RELU: return pick(x < all(0.0f), all(0.0f), x);
     case TANH: return tanh_of(x);

@@ -15,8 +15,8 @@
 #include "simd.h"
 
 #define LIMIT 16256 /* 127 · 128 */
-#define DEEP 512    /* columns of a piece that serves many rows */
-#define TALL 192    /* rows that stay in the second-level cache, DEEP columns of each */
+#define DEEP 512    /* columns, at most, of a piece that serves many rows */
+#define TALL 256    /* rows that stay in the second-level cache, DEEP columns of each */
 #define HOLD(x) __asm__("" : "+x"(x)) /* a sum stays in its register, and products are added as they come */
 #define AHEAD 3072  /* bytes of the matrix asked for in advance: a third faster from memory than without asking */
 
@@ -235,7 +235,7 @@ typedef struct { /* from column `k` on; while it is used, memory is asked for th
     const wide *w;
     int64_t k, blocks, groups;       /* groups: 2, the last one may be alone */
     const uint8_t *ahead;            /* of the next piece's first group; the second is `apart` from there */
-    int64_t apart, each;             /* each: bytes to ask for with a block of a strip of rows */
+    int64_t apart, each;             /* each: bytes to ask for with a strip of rows */
 } piece;
 
 /* 4 columns of each of the 8 rows → two pairs of columns. */
@@ -271,13 +271,11 @@ INLINE void tile(const int format, const int R, piece p, const input *x, int64_t
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++) y[r][g] = p.k && g < p.groups ? load(out + r * stride + 8 * g) : all(0.0f);
-    for (int64_t b = first; b < first + p.blocks; b++, p.w++, p.ahead += p.each) {
+    for (int64_t b = first; b < first + p.blocks; b++, p.w++) {
         const uint8_t *q = x->q + 2 * BLOCK * b;
         __m256i dots[4][2];
-        for (int64_t i = 0; i < p.each; i += 64) {
-            __builtin_prefetch(p.ahead + i);
-            __builtin_prefetch(p.ahead + p.apart + i);
-        }
+#pragma GCC unroll 4
+        for (int r = 0; r < R; r++) __builtin_prefetch(q + 2 * BLOCK * blocks * (R + r)); /* the next strip's */
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++) {
             const __m256i w0 = p.w->w[i][0], w1 = p.w->w[i][1];
@@ -307,7 +305,13 @@ INLINE void tile(const int format, const int R, piece p, const input *x, int64_t
 
 /* Rows row … end-1 with one piece. */
 INLINE void tiles(const int format, piece p, const input *x, int64_t row, int64_t end, float *out, int64_t stride) {
-    for (; row + 4 <= end; row += 4, p.ahead += p.blocks * p.each) tile(format, 4, p, x, row, out + row * stride, stride);
+    for (; row + 4 <= end; row += 4, p.ahead += p.each) {
+        for (int64_t i = 0; i < p.each; i += 64) {
+            __builtin_prefetch(p.ahead + i, 0, 2);
+            __builtin_prefetch(p.ahead + p.apart + i, 0, 2);
+        }
+        tile(format, 4, p, x, row, out + row * stride, stride);
+    }
     if (row + 3 == end) tile(format, 3, p, x, row, out + row * stride, stride);
     else if (row + 2 == end) tile(format, 2, p, x, row, out + row * stride, stride);
     else if (row + 1 == end) tile(format, 1, p, x, row, out + row * stride, stride);
@@ -315,20 +319,21 @@ INLINE void tiles(const int format, piece p, const input *x, int64_t row, int64_
 
 INLINE void many(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride,
                  wide *room) {
+    const int64_t pieces = (x->columns + DEEP - 1) / DEEP, deep = (x->columns / BLOCK + pieces - 1) / pieces * BLOCK;
     for (int64_t top = 0; top < x->rows; top += TALL) {
         const int64_t end = x->rows < top + TALL ? x->rows : top + TALL, strips = (end - top + 3) / 4;
-        for (int64_t k = 0; k < x->columns; k += DEEP)
+        for (int64_t k = 0; k < x->columns; k += deep)
             for (int64_t g = first; g < last; g += 2) {
                 const uint8_t *w = W->data + g * W->group_bytes + k / BLOCK * BLOCK_BYTES[format];
-                const piece p = {
+                piece p = {
                     .w = room,
                     .k = k,
-                    .blocks = (x->columns - k < DEEP ? x->columns - k : DEEP) / BLOCK,
+                    .blocks = (x->columns - k < deep ? x->columns - k : deep) / BLOCK,
                     .groups = last - g < 2 ? 1 : 2,
                     .ahead = w + 2 * W->group_bytes,
                     .apart = W->group_bytes,
-                    .each = (BLOCK_BYTES[format] + strips - 1) / strips,
                 };
+                p.each = (p.blocks * BLOCK_BYTES[format] + strips - 1) / strips;
                 for (int i = 0; i < p.groups; i++) widen(format, w + i * p.apart, p.blocks, i, room);
                 tiles(format, p, x, top, end, out + 8 * g, stride);
             }

@@ -1,10 +1,13 @@
-/* A batch of rows through a plan: each step is divided among the threads, which meet after it. */
+/* A batch of rows through a plan: each step is divided among the threads. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels.h"
 #include "pool.h"
+
+#define SHARE 64 /* rows for each thread from which it takes rows of its own through a whole product … */
+#define STRIP 16 /* … so many groups of the matrix at a time */
 
 typedef struct {
     const plan *p;
@@ -34,19 +37,18 @@ static int64_t padded(int64_t n) { return (n + 7) & ~(int64_t)7; }
 
 static uint8_t *own_scratch(const plan *p, int id) { return p->scratch + id * p->scratch_bytes; }
 
-/* Norm, and round if W wants integers. Few rows: every thread all of them, for itself. Many: each its share. */
-static input prepare(const job *j, const step *s, int64_t rows, int id, int threads) {
-    const plan *p = j->p;
-    const int64_t n = s->W->columns, row_bytes = 4 * (int64_t)p->widest;
-    const int rounded = s->W->format >= Q8_0, own = rows <= FEW, words = s->W->format == Q8_0 || rows > MANY;
-    input x = {.rows = rows, .columns = n, .X = s->in, .stride = s->in_stride};
+/* The input of a product, `rows` rows of `in`: normed, and rounded if W wants integers. Of what this needs, in `room`, rows
+ * first … last-1 are made here. */
+static input prepare(const plan *p, const step *s, const float *in, int64_t rows, int64_t first, int64_t last, int words,
+                     uint8_t *room, int id) {
+    const int64_t n = s->W->columns;
+    const int rounded = s->W->format >= Q8_0;
+    input x = {.rows = rows, .columns = n, .X = in, .stride = s->in_stride};
     if (!rounded && !s->norm) return x;
-    uint8_t *room = p->prepared + (own ? (p->max_rows + (int64_t)FEW * id) * row_bytes : 0);
     float *scales = (float *)(room + rows * 2 * n), *sums = scales + rows * (n / BLOCK);
     float *plain = (float *)own_scratch(p, id);
-    const int64_t first = own ? 0 : begin_of(rows, id, threads), last = own ? rows : begin_of(rows, id + 1, threads);
     for (int64_t r = first; r < last; r++) {
-        const float *row = s->in + r * s->in_stride;
+        const float *row = in + r * s->in_stride;
         if (s->norm) {
             float *normed = rounded ? plain : (float *)room + r * n;
             chosen->norm(s->norm, row, n, s->gain, s->shift, s->eps, normed);
@@ -55,7 +57,6 @@ static input prepare(const job *j, const step *s, int64_t rows, int id, int thre
         if (rounded)
             chosen->quantise(words, row, n, room + r * 2 * n, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
     }
-    if (!own) pool_meet();
     if (rounded) x.q = room, x.scale = scales, x.sum = sums;
     else x.X = (float *)room, x.stride = n;
     return x;
@@ -66,28 +67,67 @@ static void add_bias(float *y, const float *bias, int64_t n) {
         for (int64_t i = 0; i < n; i++) y[i] += bias[i];
 }
 
+static matrix from_group(const matrix *W, int64_t first) {
+    matrix rest = *W;
+    rest.data += first * W->group_bytes;
+    return rest;
+}
+
+/* Groups first … last-1 of the product with all of x, whose first row is number `row`, and what follows a product.
+ * `aside` is room for what is added or gated. */
+static void product_of(const job *j, const step *s, const input *x, int64_t row, int64_t first, int64_t last, float *aside,
+                       float *room) {
+    const int64_t stride = s->out ? s->out_stride : j->b->logits_stride, n = last - first, wide = 8 * n;
+    const int64_t aside_stride = j->p->temporary_stride;
+    float *out = (s->out ? s->out : j->b->logits) + row * stride + 8 * first;
+    const float *bias = s->bias ? s->bias + 8 * first : 0;
+    const matrix W = from_group(s->W, first);
+    if (s->gate) {
+        const matrix gate = from_group(s->gate, first);
+        chosen->product(&gate, 0, n, x, out, stride, room);
+    }
+    if (s->add || s->gate) chosen->product(&W, 0, n, x, aside, aside_stride, room);
+    else chosen->product(&W, 0, n, x, out, stride, room);
+    if (!s->bias && !s->activation && !s->add && !s->gate) return;
+    for (int64_t r = 0; r < x->rows; r++, out += stride, aside += aside_stride) {
+        float *direct = s->add || s->gate ? aside : out;
+        add_bias(direct, bias, wide);
+        if (s->gate) add_bias(out, s->gate_bias ? s->gate_bias + 8 * first : 0, wide);
+        if (s->activation) chosen->activate(s->activation, s->gate ? out : direct, wide);
+        if (s->gate)
+            for (int64_t i = 0; i < wide; i++) out[i] *= aside[i];
+        else if (s->add)
+            for (int64_t i = 0; i < wide; i++) out[i] += aside[i];
+    }
+}
+
+/* Whether a step gives each thread rows of its own, the same whatever the step. */
+static int by_rows(const step *s, int64_t rows, int threads) {
+    return s->op == PRODUCT ? rows >= SHARE * (int64_t)threads : s->op == EMBED || s->op == NORM;
+}
+
+/* Many rows are divided among the threads: each prepares its own, which no other waits for, and takes them through a strip of
+ * the matrix at a time, whose results are still at hand when bias, activation and residual come. Of fewer rows the
+ * matrix is divided; few are prepared by every thread for itself. */
 static void product(const job *j, const step *s, int64_t rows, int id, int threads) {
     const plan *p = j->p;
-    const int64_t groups = padded(s->W->rows) / 8;
-    const int64_t first = begin_of(groups, id, threads), last = begin_of(groups, id + 1, threads);
-    const input x = prepare(j, s, rows, id, threads);
-    float *out = s->out ? s->out : j->b->logits, *room = (float *)own_scratch(p, id);
-    const int64_t stride = s->out ? s->out_stride : j->b->logits_stride, wide = 8 * (last - first);
-    const int aside = s->add || s->gate;
-    if (s->gate) chosen->product(s->gate, first, last, &x, out, stride, room);
-    chosen->product(s->W, first, last, &x, aside ? p->temporary : out, aside ? p->temporary_stride : stride, room);
-    if (!s->bias && !s->activation && !aside) return;
-    for (int64_t r = 0; r < rows; r++) {
-        float *y = out + r * stride + 8 * first, *t = p->temporary + r * p->temporary_stride + 8 * first;
-        float *direct = aside ? t : y;
-        add_bias(direct, s->bias ? s->bias + 8 * first : 0, wide);
-        if (s->gate) add_bias(y, s->gate_bias ? s->gate_bias + 8 * first : 0, wide);
-        if (s->activation) chosen->activate(s->activation, s->gate ? y : direct, wide);
-        if (s->gate)
-            for (int64_t i = 0; i < wide; i++) y[i] *= t[i];
-        else if (s->add)
-            for (int64_t i = 0; i < wide; i++) y[i] += t[i];
+    const int64_t groups = padded(s->W->rows) / 8, row_bytes = 4 * (int64_t)p->widest;
+    const int64_t row = begin_of(rows, id, threads), end = begin_of(rows, id + 1, threads);
+    const int words = s->W->format == Q8_0 || rows > MANY, own = rows <= FEW;
+    float *room = (float *)own_scratch(p, id);
+    if (by_rows(s, rows, threads)) {
+        const float *in = s->in + row * s->in_stride;
+        const input x = prepare(p, s, in, end - row, 0, end - row, words, p->prepared + row * row_bytes, id);
+        float *aside = p->temporary + row * p->temporary_stride;
+        for (int64_t g = 0; g < groups; g += STRIP)
+            product_of(j, s, &x, row, g, g + STRIP < groups ? g + STRIP : groups, aside, room);
+        return;
     }
+    const int64_t first = begin_of(groups, id, threads), last = begin_of(groups, id + 1, threads);
+    uint8_t *copy = p->prepared + (own ? (p->max_rows + (int64_t)FEW * id) * row_bytes : 0);
+    const input x = prepare(p, s, s->in, rows, own ? 0 : row, own ? rows : end, words, copy, id);
+    if (!own && (s->norm || s->W->format >= Q8_0)) pool_meet();
+    product_of(j, s, &x, 0, first, last, p->temporary + 8 * first, room);
 }
 
 /* ── attention ────────────────────────────────────────────────────────────────────────────────────────────────────── */
@@ -178,9 +218,11 @@ static void rowwise(const job *j, const step *s, int64_t rows, int id, int threa
     }
 }
 
+/* The threads meet after a step, unless each goes on with its own rows. */
 static void work(void *what, int id, int threads) {
     const job *j = what;
-    for (const step *s = j->p->steps; s < j->p->steps + j->p->n_steps; s++) {
+    const step *end = j->p->steps + j->p->n_steps;
+    for (const step *s = j->p->steps; s < end; s++) {
         const int64_t rows = s->selected ? j->b->wanted : j->b->rows;
         if (!rows) continue;
         switch (s->op) {
@@ -189,7 +231,8 @@ static void work(void *what, int id, int threads) {
         case STORE: store(j, s, id, threads); break;
         default: rowwise(j, s, rows, id, threads); break;
         }
-        pool_meet();
+        const int same = s + 1 < end && s[1].selected == s->selected;
+        if (!same || !by_rows(s, rows, threads) || !by_rows(s + 1, rows, threads)) pool_meet();
     }
 }
 
