@@ -16,7 +16,7 @@
 #define NEAR (256 << 10) /* bytes of X that stay there whole */
 #define OFTEN 64  /* columns after which more of the next piece is asked for */
 
-typedef struct { /* the next piece, two groups `apart`: with every OFTEN columns of a strip, `each` bytes of both are asked for */
+typedef struct { /* the next piece, two groups `apart`: `each` bytes of both are asked for every OFTEN columns of a strip */
     const uint8_t *at;
     int64_t apart, each;
 } next;

@@ -19,7 +19,7 @@
 typedef struct {
     int64_t rows, columns;
     const float *X;
-    int64_t stride;
+    int64_t stride;         /* from a row to the next, floats of X or bytes of q */
     const uint8_t *q;       /* rows × columns × 2 bytes */
     const float *scale, *sum; /* rows × columns/32 each */
 } input;
@@ -31,7 +31,8 @@ typedef struct {
     /* one row of `n` floats → integers of 15 bits in blocks of 32 */
     void (*quantise)(int words, const float *x, int64_t n, uint8_t *q, float *scale, float *sum);
     void (*norm)(int32_t kind, const float *x, int64_t n, const float *gain, const float *shift, float eps, float *out);
-    void (*activate)(int32_t kind, float *x, int64_t n);
+    /* bias, activation, gate, residual: what follows a product, in numbers [first, first + n) of one row */
+    void (*finish)(const step *s, int64_t first, int64_t n, const float *x, float *out);
     void (*embed)(const matrix *W, int64_t row, float scale, const float *plus, float *out);
     void (*store)(const step *s, const batch *b, int64_t row);
     /* attention over the cache: see attention.c */
@@ -53,7 +54,7 @@ void NAME(product_float)(const matrix *, int64_t, int64_t, const input *, float 
 void NAME(product_rounded)(const matrix *, int64_t, int64_t, const input *, float *, int64_t, void *);
 void NAME(quantise)(int, const float *, int64_t, uint8_t *, float *, float *);
 void NAME(norm)(int32_t, const float *, int64_t, const float *, const float *, float, float *);
-void NAME(activate)(int32_t, float *, int64_t);
+void NAME(finish)(const step *, int64_t, int64_t, const float *, float *);
 void NAME(embed)(const matrix *, int64_t, float, const float *, float *);
 void NAME(store)(const step *, const batch *, int64_t);
 void NAME(whole)(const step *, const batch *, int64_t, int64_t, int32_t, uint8_t *);

@@ -9,12 +9,6 @@ INLINE v8 some(const float *p, int64_t n) {
     return load(x);
 }
 
-INLINE void put_some(float *p, int64_t n, v8 x) {
-    float y[8];
-    store(y, x);
-    memcpy(p, y, (size_t)n * sizeof *p);
-}
-
 static float total(const float *x, int64_t n) {
     v8 a = all(0.0f), b = all(0.0f);
     int64_t i = 0;
@@ -89,20 +83,26 @@ INLINE v8 act(const int kind, v8 x) {
     }
 }
 
-INLINE void act_all(const int kind, float *x, int64_t n) {
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) store(x + i, act(kind, load(x + i)));
-    if (i < n) put_some(x + i, n - i, act(kind, some(x + i, n - i)));
+INLINE void finish_as(const int kind, const step *s, int64_t first, int64_t n, const float *x, float *out) {
+    const float *bias = s->bias ? s->bias + first : 0, *gate_bias = s->gate_bias ? s->gate_bias + first : 0;
+    for (int64_t i = 0; i < n; i += 8) {
+        v8 y = load(x + i), z = load(out + i);
+        if (bias) y += load(bias + i);
+        if (gate_bias) z += load(gate_bias + i);
+        store(out + i, s->gate ? act(kind, z) * y : s->add ? z + act(kind, y) : act(kind, y));
+    }
 }
 
-void NAME(activate)(int32_t kind, float *x, int64_t n) {
-    switch (kind) {
-    case GELU: act_all(GELU, x, n); break;
-    case GELU_TANH: act_all(GELU_TANH, x, n); break;
-    case SILU: act_all(SILU, x, n); break;
-    case RELU: act_all(RELU, x, n); break;
-    case TANH: act_all(TANH, x, n); break;
-    default: break;
+/* What follows a product x, of numbers first … first+n-1 (whole groups) of a row: out = or += act(x + bias); or, where out is
+ * the gate's product, out = act(out + its bias) ⊙ (x + bias). */
+void NAME(finish)(const step *s, int64_t first, int64_t n, const float *x, float *out) {
+    switch (s->activation) {
+    case GELU: finish_as(GELU, s, first, n, x, out); break;
+    case GELU_TANH: finish_as(GELU_TANH, s, first, n, x, out); break;
+    case SILU: finish_as(SILU, s, first, n, x, out); break;
+    case RELU: finish_as(RELU, s, first, n, x, out); break;
+    case TANH: finish_as(TANH, s, first, n, x, out); break;
+    default: finish_as(NO_ACTIVATION, s, first, n, x, out); break;
     }
 }
 

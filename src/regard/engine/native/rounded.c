@@ -15,7 +15,7 @@
 #include "simd.h"
 
 #define LIMIT 16256 /* 127 · 128 */
-#define DEEP 512    /* columns, at most, of a piece that serves many rows */
+#define DEEP 384    /* columns, at most, of a piece that serves many rows */
 #define TALL 256    /* rows that stay in the second-level cache, DEEP columns of each */
 #define HOLD(x) __asm__("" : "+x"(x)) /* a sum stays in its register, and products are added as they come */
 #define AHEAD 3072  /* bytes of the matrix asked for in advance: a third faster from memory than without asking */
@@ -200,7 +200,7 @@ INLINE void strip(const int format, const int R, const uint8_t *w, int64_t block
 #pragma GCC unroll 4
     for (int r = 0; r < R; r++) {
         y[r] = all(0.0f);
-        q[r] = x->q + (row + r) * x->columns * 2;
+        q[r] = x->q + (row + r) * x->stride;
     }
     for (int64_t b = 0; b < blocks; b++, w += BLOCK_BYTES[format]) {
         const float *scale = x->scale + row * blocks + b, *sum = x->sum + row * blocks + b;
@@ -271,17 +271,17 @@ INLINE void tile(const int format, const int R, piece p, const input *x, int64_t
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 2
         for (int g = 0; g < 2; g++) y[r][g] = p.k && g < p.groups ? load(out + r * stride + 8 * g) : all(0.0f);
-    for (int64_t b = first; b < first + p.blocks; b++, p.w++) {
-        const uint8_t *q = x->q + 2 * BLOCK * b;
+    const uint8_t *q = x->q + row * x->stride + 2 * p.k;
+    for (int64_t b = first; b < first + p.blocks; b++, p.w++, q += 2 * BLOCK) {
         __m256i dots[4][2];
 #pragma GCC unroll 4
-        for (int r = 0; r < R; r++) __builtin_prefetch(q + 2 * BLOCK * blocks * (R + r)); /* the next strip's */
+        for (int r = 0; r < R; r++) __builtin_prefetch(q + x->stride * (R + r)); /* the next strip's */
 #pragma GCC unroll 16
         for (int i = 0; i < 16; i++) {
             const __m256i w0 = p.w->w[i][0], w1 = p.w->w[i][1];
 #pragma GCC unroll 4
             for (int r = 0; r < R; r++) {
-                const __m256i a = four(q + 2 * BLOCK * blocks * r + 4 * i);
+                const __m256i a = four(q + x->stride * r + 4 * i);
                 const __m256i u = _mm256_madd_epi16(w0, a), v = _mm256_madd_epi16(w1, a);
                 dots[r][0] = i ? _mm256_add_epi32(dots[r][0], u) : u;
                 dots[r][1] = i ? _mm256_add_epi32(dots[r][1], v) : v;
@@ -320,8 +320,9 @@ INLINE void tiles(const int format, piece p, const input *x, int64_t row, int64_
 INLINE void many(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride,
                  wide *room) {
     const int64_t pieces = (x->columns + DEEP - 1) / DEEP, deep = (x->columns / BLOCK + pieces - 1) / pieces * BLOCK;
-    for (int64_t top = 0; top < x->rows; top += TALL) {
-        const int64_t end = x->rows < top + TALL ? x->rows : top + TALL, strips = (end - top + 3) / 4;
+    const int64_t tall = pieces > 2 ? TALL / 2 : TALL; /* results that come back for each piece need room there too */
+    for (int64_t top = 0; top < x->rows; top += tall) {
+        const int64_t end = x->rows < top + tall ? x->rows : top + tall, strips = (end - top + 3) / 4;
         for (int64_t k = 0; k < x->columns; k += deep)
             for (int64_t g = first; g < last; g += 2) {
                 const uint8_t *w = W->data + g * W->group_bytes + k / BLOCK * BLOCK_BYTES[format];

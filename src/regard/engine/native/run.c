@@ -45,7 +45,8 @@ static input prepare(const plan *p, const step *s, const float *in, int64_t rows
     const int rounded = s->W->format >= Q8_0;
     input x = {.rows = rows, .columns = n, .X = in, .stride = s->in_stride};
     if (!rounded && !s->norm) return x;
-    float *scales = (float *)(room + rows * 2 * n), *sums = scales + rows * (n / BLOCK);
+    const int64_t bytes = (n / BLOCK | 1) * 2 * BLOCK; /* of a rounded row: an odd number of cache lines, see plan.py */
+    float *scales = (float *)(room + rows * bytes), *sums = scales + rows * (n / BLOCK);
     float *plain = (float *)own_scratch(p, id);
     for (int64_t r = first; r < last; r++) {
         const float *row = in + r * s->in_stride;
@@ -55,16 +56,11 @@ static input prepare(const plan *p, const step *s, const float *in, int64_t rows
             row = normed;
         }
         if (rounded)
-            chosen->quantise(words, row, n, room + r * 2 * n, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
+            chosen->quantise(words, row, n, room + r * bytes, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
     }
-    if (rounded) x.q = room, x.scale = scales, x.sum = sums;
+    if (rounded) x.q = room, x.stride = bytes, x.scale = scales, x.sum = sums;
     else x.X = (float *)room, x.stride = n;
     return x;
-}
-
-static void add_bias(float *y, const float *bias, int64_t n) {
-    if (bias)
-        for (int64_t i = 0; i < n; i++) y[i] += bias[i];
 }
 
 static matrix from_group(const matrix *W, int64_t first) {
@@ -77,28 +73,19 @@ static matrix from_group(const matrix *W, int64_t first) {
  * `aside` is room for what is added or gated. */
 static void product_of(const job *j, const step *s, const input *x, int64_t row, int64_t first, int64_t last, float *aside,
                        float *room) {
-    const int64_t stride = s->out ? s->out_stride : j->b->logits_stride, n = last - first, wide = 8 * n;
-    const int64_t aside_stride = j->p->temporary_stride;
+    const int64_t stride = s->out ? s->out_stride : j->b->logits_stride, n = last - first;
     float *out = (s->out ? s->out : j->b->logits) + row * stride + 8 * first;
-    const float *bias = s->bias ? s->bias + 8 * first : 0;
+    const int direct = !s->add && !s->gate;
+    float *y = direct ? out : aside;
+    const int64_t y_stride = direct ? stride : j->p->temporary_stride;
     const matrix W = from_group(s->W, first);
     if (s->gate) {
         const matrix gate = from_group(s->gate, first);
         chosen->product(&gate, 0, n, x, out, stride, room);
     }
-    if (s->add || s->gate) chosen->product(&W, 0, n, x, aside, aside_stride, room);
-    else chosen->product(&W, 0, n, x, out, stride, room);
-    if (!s->bias && !s->activation && !s->add && !s->gate) return;
-    for (int64_t r = 0; r < x->rows; r++, out += stride, aside += aside_stride) {
-        float *direct = s->add || s->gate ? aside : out;
-        add_bias(direct, bias, wide);
-        if (s->gate) add_bias(out, s->gate_bias ? s->gate_bias + 8 * first : 0, wide);
-        if (s->activation) chosen->activate(s->activation, s->gate ? out : direct, wide);
-        if (s->gate)
-            for (int64_t i = 0; i < wide; i++) out[i] *= aside[i];
-        else if (s->add)
-            for (int64_t i = 0; i < wide; i++) out[i] += aside[i];
-    }
+    chosen->product(&W, 0, n, x, y, y_stride, room);
+    if (direct && !s->bias && !s->activation) return;
+    for (int64_t r = 0; r < x->rows; r++) chosen->finish(s, 8 * first, 8 * n, y + r * y_stride, out + r * stride);
 }
 
 /* Whether a step gives each thread rows of its own, the same whatever the step. */
