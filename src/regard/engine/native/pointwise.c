@@ -93,8 +93,8 @@ INLINE void finish_as(const int kind, const step *s, int64_t first, int64_t n, c
     }
 }
 
-/* What follows a product x, of numbers first … first+n-1 (whole groups) of a row: out = or += act(x + bias); or, where out is
- * the gate's product, out = act(out + its bias) ⊙ (x + bias). */
+/* What follows a product x, for numbers first … first+n-1 (whole groups) of a row: out = or += act(x + bias); or, where out
+ * is the gate's product, out = act(out + its bias) ⊙ (x + bias). */
 void NAME(finish)(const step *s, int64_t first, int64_t n, const float *x, float *out) {
     switch (s->activation) {
     case GELU: finish_as(GELU, s, first, n, x, out); break;

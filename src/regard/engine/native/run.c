@@ -93,8 +93,8 @@ static int by_rows(const step *s, int64_t rows, int threads) {
     return s->op == PRODUCT ? rows >= SHARE * (int64_t)threads : s->op == EMBED || s->op == NORM;
 }
 
-/* Many rows are divided among the threads: each prepares its own, which no other waits for, and takes them through a strip of
- * the matrix at a time, whose results are still at hand when bias, activation and residual come. Of fewer rows the
+/* Many rows are divided among the threads: each prepares its own, which no other waits for, and takes them through a strip
+ * of the matrix at a time, whose results are still at hand when bias, activation and residual come. Of fewer rows the
  * matrix is divided; few are prepared by every thread for itself. */
 static void product(const job *j, const step *s, int64_t rows, int id, int threads) {
     const plan *p = j->p;
