@@ -15,7 +15,7 @@
 #include "simd.h"
 
 #define LIMIT 16256 /* 127 · 128 */
-#define DEEP 384    /* columns, at most, of a piece that serves many rows */
+#define DEEP 512    /* columns, at most, of a piece that serves many rows */
 #define TALL 256    /* rows that stay in the second-level cache, DEEP columns of each */
 #define HOLD(x) __asm__("" : "+x"(x)) /* a sum stays in its register, and products are added as they come */
 #define AHEAD 3072  /* bytes of the matrix asked for in advance: a third faster from memory than without asking */
