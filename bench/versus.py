@@ -61,7 +61,7 @@ def alternate(
     ours: Callable[[], float],
     theirs: Callable[[], float],
     *,
-    rounds: int = 5,
+    rounds: int = 9,
     aim: float | None = None,
 ) -> Comparison:
     """`ours()` and `theirs()` each return a rate. One turn of each is thrown away, then they take turns."""
