@@ -65,10 +65,16 @@ def comparisons() -> Iterator[Comparison]:
             )
 
 
+def forget(engine: Engine) -> None:
+    """Nothing is known of the next text."""
+    if engine.last is not None:
+        engine.last.cut(0)
+
+
 @torch.inference_mode()
 def decode(decoder_of: DecoderOf, engine: Engine, prompts: list[list[int]], new: int) -> float:
     """Tokens a second of all streams together, after the prompts were read."""
-    engine.last = None  # nothing is known of the text
+    forget(engine)
     decoder = decoder_of(prompts, new + 1)
     logits = decoder.start()
     begin = time.perf_counter()
@@ -79,7 +85,7 @@ def decode(decoder_of: DecoderOf, engine: Engine, prompts: list[list[int]], new:
 
 @torch.inference_mode()
 def prefill(decoder_of: DecoderOf, engine: Engine, prompt: list[int]) -> float:
-    engine.last = None
+    forget(engine)
     decoder = decoder_of([prompt], 1)
     begin = time.perf_counter()
     decoder.start()

@@ -16,7 +16,7 @@ import tiny
 import tiny_tokenizers
 from regard.engine import of_network
 from regard.engine.decode import Decoder, Translator
-from regard.engine.fast import CACHES, Engine, FastDecoder, FastTranslator, suits
+from regard.engine.fast import CACHES, Engine, FastDecoder, FastTranslator, Side, suits
 from regard.engine.lanes import NativeLanes, Piece
 from regard.engine.native import library as native
 from regard.engine.of_network import NetworkWeights
@@ -371,6 +371,52 @@ def test_a_text_that_begins_like_the_last_one_goes_on_from_there(talker, same, f
     assert np.array_equal(going_on.start(), alone.start()[:1])
     assert going_on.texts[0].ids == prompt
     assert np.array_equal(going_on.step([8]), alone.step([8, 8])[:1])
+
+
+def test_a_text_that_nobody_writes_any_more_is_gone_on_with_in_place(talker):
+    before, prompt = list(range(5, 25)), [*range(5, 15), 30, 31]
+    earlier = FastDecoder(talker, [before], 8)
+    earlier.start()
+    place = earlier.texts[0].pointer
+    first = FastDecoder(talker, [prompt], 8)
+    alone = [first.start(), first.step([8])]
+    assert first.texts[0].pointer != place, "the earlier one may still be written"
+    expected = FastDecoder(talker, [[*before, 9]], 8).start()
+    assert np.array_equal(earlier.step([9]), expected)
+    del earlier, first
+    second = FastDecoder(talker, [before], 8)
+    second.start()
+    place = second.texts[0].pointer
+    del second
+    again = FastDecoder(talker, [prompt], 14)
+    assert np.array_equal(again.start(), alone[0])
+    assert again.texts[0].pointer == place
+    assert np.array_equal(again.step([8]), alone[1])
+
+
+@pytest.mark.parametrize("room", [200, 2])  # more than the last text has, and much less
+def test_a_text_of_another_size_has_memory_of_its_own(talker, room):
+    earlier = FastDecoder(talker, [[5, 6, 7]], 100)
+    earlier.start()
+    place = earlier.texts[0].pointer
+    del earlier
+    other = FastDecoder(talker, [[5, 6, 8]], room)
+    other.start()
+    assert other.texts[0].pointer != place
+
+
+def test_a_prompt_that_was_interrupted_is_not_taken_for_read(talker, monkeypatch):
+    prompt = list(range(5, 25))
+    expected = FastDecoder(talker, [prompt, [3]], 8).start()[:1]
+
+    def interrupted(side, *given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Side, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            FastDecoder(talker, [prompt], 8).start()
+    assert np.array_equal(FastDecoder(talker, [prompt], 8).start(), expected)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ bit, on what else is in the batch.
 import ctypes
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
@@ -47,6 +48,7 @@ class Text:
         self.pointer: int = self.memory.ctypes.data
         self.capacity = capacity
         self.ids: list[int] = []
+        self.user: Callable[[], object | None] = lambda: None  # who is writing it, as long as that one lives
 
     @property
     def length(self) -> int:
@@ -194,14 +196,21 @@ class Engine:
         self.native.regard_fork(ctypes.byref(self.written), *sizes)
         to.ids = text.ids[:length]
 
-    def resume(self, text: Text, ids: Sequence[int]) -> int:
-        """How many tokens, but never the last, an empty text has in common with the one begun before it and takes over."""
+    def begin(self, user: object, ids: Sequence[int], room: int) -> Text:
+        """A text that holds what `ids`, but for the last, have in common with the text begun before it. If nobody is
+        writing that one any more, and it has the room and not twice as much, it is that one: nothing is copied."""
         with self.lock:
-            before, self.last = self.last, text
+            before, capacity = self.last, up(room, 32)
             same = 0 if before is None else common(before.ids, ids, min(before.length, len(ids) - 1))
-            if before is not None and same:
-                self._copy(before, text, same)
-        return same
+            if before is not None and before.user() is None and capacity <= before.capacity < 2 * capacity:
+                text = before
+                text.cut(same)
+            else:
+                text = self.text(room)
+                if before is not None and same:
+                    self._copy(before, text, same)
+            text.user, self.last = weakref.ref(user), text
+        return text
 
     def write(
         self,
@@ -214,34 +223,50 @@ class Engine:
         """Read new tokens of every text; logits of what follows its last `wanted` tokens, one unless told: (Σ wanted,
         n_vocab), text after text."""
         assert self.writer is not None
-        n_vocab, wanted = self.spec.n_vocab, [1] * len(texts) if wanted is None else wanted
-        out = np.empty((sum(wanted), up(n_vocab)), np.float32)
         with self.lock:
-            side, rows = self.writer, self.writer.rows
-            side.turn_until(capacity)
-            rows.struct.capacity, rows.struct.logits_stride = capacity, up(n_vocab)
-            rows.struct.source_capacity = sources[0].capacity if sources else 0
-            filled = chosen = done = 0
-            for i, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
-                assert 0 < len(ids) <= capacity - text.length, "a text outgrew its cache"
-                assert wanted[i] <= len(ids), "more was asked about than is read"
-                left = list(ids)
-                while left:
-                    now, left = left[: side.plan.max_rows - filled], left[side.plan.max_rows - filled :]
-                    here = slice(filled, filled + len(now))
-                    rows.ids[here], rows.texts[here] = now, text.pointer
-                    rows.positions[here] = np.arange(text.length, text.length + len(now))
-                    if sources:
-                        rows.sources[here], rows.lengths[here] = sources[i].pointer, sources[i].length
-                    text.ids += now
-                    filled += len(now)
-                    last = min(len(now), max(0, wanted[i] - len(left)))  # of these rows, so many are wanted
-                    rows.wanted[chosen : chosen + last] = np.arange(filled - last, filled)
-                    chosen += last
-                    if filled == side.plan.max_rows or (i + 1 == len(texts) and not left):
-                        rows.struct.logits = out.ctypes.data + 4 * up(n_vocab) * done
-                        side.run(filled, chosen)
-                        done, filled, chosen = done + chosen, 0, 0
+            lengths = [text.length for text in texts]
+            try:
+                return self._write(self.writer, texts, tokens, capacity, sources, wanted or [1] * len(texts))
+            except BaseException:  # Ctrl-C: what was not read to its end is not known
+                for text, length in zip(texts, lengths, strict=True):
+                    text.cut(length)
+                raise
+
+    def _write(
+        self,
+        side: Side,
+        texts: Sequence[Text],
+        tokens: Sequence[Sequence[int]],
+        capacity: int,
+        sources: "Sequence[Source] | None",
+        wanted: Sequence[int],
+    ) -> Floats:
+        n_vocab, rows = self.spec.n_vocab, side.rows
+        out = np.empty((sum(wanted), up(n_vocab)), np.float32)
+        side.turn_until(capacity)
+        rows.struct.capacity, rows.struct.logits_stride = capacity, up(n_vocab)
+        rows.struct.source_capacity = sources[0].capacity if sources else 0
+        filled = chosen = done = 0
+        for i, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
+            assert 0 < len(ids) <= capacity - text.length, "a text outgrew its cache"
+            assert wanted[i] <= len(ids), "more was asked about than is read"
+            left = list(ids)
+            while left:
+                now, left = left[: side.plan.max_rows - filled], left[side.plan.max_rows - filled :]
+                here = slice(filled, filled + len(now))
+                rows.ids[here], rows.texts[here] = now, text.pointer
+                rows.positions[here] = np.arange(text.length, text.length + len(now))
+                if sources:
+                    rows.sources[here], rows.lengths[here] = sources[i].pointer, sources[i].length
+                text.ids += now
+                filled += len(now)
+                last = min(len(now), max(0, wanted[i] - len(left)))  # of these rows, so many are wanted
+                rows.wanted[chosen : chosen + last] = np.arange(filled - last, filled)
+                chosen += last
+                if filled == side.plan.max_rows or (i + 1 == len(texts) and not left):
+                    rows.struct.logits = out.ctypes.data + 4 * up(n_vocab) * done
+                    side.run(filled, chosen)
+                    done, filled, chosen = done + chosen, 0, 0
         return out[:, :n_vocab]
 
     def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Floats]:
@@ -309,12 +334,17 @@ class FastDecoder:
     def __init__(self, engine: Engine, prompts: Sequence[Sequence[int]], room: int) -> None:
         self.engine, self.prompts = engine, prompts
         self.capacity = up(max(map(len, prompts)) + room, 32)
-        self.texts = [engine.text(self.capacity) for _ in prompts]
+        self.texts = list[Text]()
         self.sources: list[Source] | None = None
 
     def start(self) -> Floats:
-        known = self.engine.resume(self.texts[0], self.prompts[0]) if len(self.texts) == 1 and not self.sources else 0
-        return self.engine.write(self.texts, [ids[known:] for ids in self.prompts], self.capacity, self.sources)
+        if len(self.prompts) == 1 and not self.sources:
+            self.texts = [self.engine.begin(self, self.prompts[0], self.capacity)]
+            self.capacity = self.texts[0].capacity
+        else:
+            self.texts = [self.engine.text(self.capacity) for _ in self.prompts]
+        new = [ids[text.length :] for text, ids in zip(self.texts, self.prompts, strict=True)]
+        return self.engine.write(self.texts, new, self.capacity, self.sources)
 
     def step(self, ids: Sequence[int]) -> Floats:
         return self.engine.write(self.texts, [[id] for id in ids], self.capacity, self.sources)
