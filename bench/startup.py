@@ -44,7 +44,7 @@ def first_token() -> Iterator[Measured]:
         return
     theirs = [str(python), "-P", str(HERE / "llama_peer.py"), str(resolve("smollm2")), "2", QUESTION]
     until_letter(ours), until_letter(theirs)
-    turns = [(until_letter(ours), until_letter(theirs)) for _ in range(9)]
+    turns = [(until_letter(ours), until_letter(theirs)) for _ in range(21)]
     ours_took, limit = (statistics.median(side) for side in zip(*turns, strict=True))
     yield Measured(f"`regard chat smollm2` to the first token (llama.cpp: {limit:.2f} s)", ours_took, limit)
 
