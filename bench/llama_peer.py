@@ -1,7 +1,7 @@
 """llama.cpp, asked line by line for its rates; runs under an interpreter that has llama-cpp-python, not under ours.
 
 `decode PROMPT NEW` · `prefill LENGTH` · `streams STREAMS PROMPT NEW`, each answered with tokens a second. With a question
-after the number of threads it says one token and ends.
+after the number of threads and the room for tokens it says one token and ends.
 """
 
 import sys
@@ -64,8 +64,7 @@ class Streams:
         return self.n * new / (time.perf_counter() - begin)
 
 
-def main(path: str, threads: int, question: str | None = None) -> None:
-    room = 4608 if question is None else 1024
+def main(path: str, threads: int, room: int, question: str | None = None) -> None:
     model = Llama(
         path, n_ctx=room, n_batch=512, n_threads=threads, n_threads_batch=threads, flash_attn=True, verbose=False
     )
@@ -87,4 +86,4 @@ def main(path: str, threads: int, question: str | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -27,6 +27,7 @@ import httpx
 import torch
 
 import regard
+from bench.memory import resident
 from regard.api import Model
 from regard.engine.schedule import Scheduler
 
@@ -165,12 +166,6 @@ class Load:
 
 def share(times: list[float], part: float) -> float:
     return sorted(times)[min(int(part * len(times)), len(times) - 1)] if times else float("nan")
-
-
-def resident(pid: int) -> float:
-    """Megabytes."""
-    with open(f"/proc/{pid}/status") as status:
-        return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) / 1024  # type: ignore[index]
 
 
 def numbers(address: str) -> dict[str, float]:

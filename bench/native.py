@@ -29,7 +29,7 @@ from regard.model.registry import spec_of
 from regard.model.transformer import build
 from regard.store.rounding import round_weights
 
-THREADS, STREAMS, FAR = 2, 16, 4000
+THREADS, STREAMS, FAR, ROOM = 2, 16, 4000, 4608
 BATCHES, SOURCE, BEAMS, TARGET = (1, 8), 24, 4, 24  # sentences at a time, tokens of each, beams, tokens written
 MARIAN = transformers.MarianConfig(
     vocab_size=58101,
@@ -75,7 +75,7 @@ def smollm2() -> Iterator[Comparison | Share]:
         speeds.append(memory_speed())
         return decode(engine, 1, PROMPT, 2 * NEW)
 
-    with Peer(python, "llama_peer.py", model.path, THREADS) as peer:
+    with Peer(python, "llama_peer.py", model.path, THREADS, ROOM) as peer:
         decoding = alternate(
             f"{name}, decode 1 stream after {PROMPT} tokens",
             "tok/s",

@@ -42,7 +42,7 @@ def first_token() -> Iterator[Measured]:
     ]
     if (python := interpreter()) is None:
         return
-    theirs = [str(python), "-P", str(HERE / "llama_peer.py"), str(resolve("smollm2")), "2", QUESTION]
+    theirs = [str(python), "-P", str(HERE / "llama_peer.py"), str(resolve("smollm2")), "2", "1024", QUESTION]
     until_letter(ours), until_letter(theirs)
     turns = [(until_letter(ours), until_letter(theirs)) for _ in range(21)]
     ours_took, limit = (statistics.median(side) for side in zip(*turns, strict=True))

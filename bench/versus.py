@@ -29,15 +29,17 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Measured:
-    """A time on its own, with what it must not exceed."""
+    """A time or a size on its own, with what it must not exceed."""
 
     what: str
-    seconds: float
+    value: float
     limit: float
+    unit: str = "s"
 
     def row(self) -> str:
-        verdict = "met" if self.seconds <= self.limit else "**not met**"
-        return f"| {self.what} | {self.seconds:.3f} s | | | ≤ {self.limit:.2g} s {verdict} |"
+        verdict = "met" if self.value <= self.limit else "**not met**"
+        value, limit = (f"{x:.1f}" if x >= 100 else f"{x:.3g}" for x in (self.value, self.limit))
+        return f"| {self.what} | {value} {self.unit} | | | ≤ {limit} {self.unit} {verdict} |"
 
 
 @dataclass(frozen=True)

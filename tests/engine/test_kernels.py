@@ -61,10 +61,15 @@ class Given:
         return dequantise(quantise(W, self.format).reshape(-1), self.format, W.shape).astype(np.float64)
 
 
+WIDEST = 512  # results of a product that is added or gated
+
+
 def plan_of(build: Any, weights: Any, rows: int, threads: int, d_k: int = 8, d: int = 0) -> Plan:
     assert native is not None
     arena = Arena(native)
-    builder = Builder(native, arena, weights, SimpleNamespace(d=d), rows)  # type: ignore[arg-type]
+    stack = SimpleNamespace(attention=SimpleNamespace(heads=0, kv_heads=0, d_k=0), mlp=SimpleNamespace(d_ff=WIDEST))
+    spec = SimpleNamespace(d=d, stacks={"only": stack})
+    builder = Builder(native, arena, weights, spec, rows)  # type: ignore[arg-type]
     build(builder)
     plan = Plan(builder, threads, d_k)
     arena.fill()

@@ -1,6 +1,7 @@
 """Weights on their way into the engine's memory: nothing lost, what is not finite named, and pages that may grow large."""
 
 import ctypes
+import mmap
 
 import numpy as np
 import pytest
@@ -56,6 +57,23 @@ def test_every_byte_arrives(format, batch, monkeypatch):
     assert told[-1] == (arena.size, arena.size)
     assert told == sorted(told)
     assert not arena.suspicious
+
+
+@pytest.mark.parametrize("format", c.FORMATS)
+@pytest.mark.parametrize("shift", [0, 2, 4094])
+def test_what_lies_in_a_map_is_given_back_and_still_there(format, shift, tmp_path):
+    """Wherever pages begin; and two matrices that lie in turn, of which a slice has rows of both."""
+    rows = stored(format, 4000, 1024).rows
+    (tmp_path / "file").write_bytes(bytes(shift) + rows.tobytes() + bytes(5000))
+    with (tmp_path / "file").open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    whole = np.frombuffer(mapped, np.uint8)[shift : shift + rows.size].reshape(rows.shape)
+    parts = [Stored(format, half, 1024, "W", mapped=True) for half in (whole[1000:], whole[:1000])]
+    arena = Arena(native)
+    made = arena.add(format, 4000, 1024, lambda: parts)
+    arena.fill()
+    assert np.array_equal(unpacked(made), np.concatenate([rows[1000:], rows[:1000]]))
+    assert np.array_equal(whole, rows)
 
 
 @pytest.mark.parametrize("format", c.FORMATS)

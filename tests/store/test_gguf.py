@@ -209,6 +209,19 @@ def test_a_vocabulary_opens_quickly(tmp_path: Path) -> None:
     assert file.metadata["tokens"] == tokens
 
 
+def test_long_arrays_are_read_again_and_written_again(tmp_path: Path) -> None:
+    """They stay bytes in between, and are values for whoever looks."""
+    told = {"words": [f"{i} é" for i in range(3000)], "numbers": list(range(3000)), "few": [1, 2]}
+    write_gguf(tmp_path / "a.gguf", told, [])
+    read = read_gguf(tmp_path / "a.gguf").metadata
+    assert (read["words"][7], read["words"][-1], len(read["numbers"])) == ("7 é", "2999 é", 3000)
+    assert read == told == read
+    assert read["words"] != told["words"][:-1]
+    assert type(read["few"]) is list
+    write_gguf(tmp_path / "b.gguf", read, [])
+    assert (tmp_path / "b.gguf").read_bytes() == (tmp_path / "a.gguf").read_bytes()
+
+
 words = st.text(st.characters(codec="utf-8"), max_size=300)
 
 

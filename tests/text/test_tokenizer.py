@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as Raw
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 import tiny_tokenizers as tiny
+from regard.errors import TokenizerError
 from regard.text.gguf_vocab import tokenizer_from_gguf
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
@@ -185,6 +186,14 @@ def test_ids_with_holes() -> None:
     tokenizer = Tokenizer(raw, specials={"eos": "</s>"})
     assert tokenizer.n_vocab == 8
     assert tokenizer.encode("b") == [7]
+    assert tokenizer.decode([7]) == "b"
+    assert tokenizer.without_token(9) == (1, 3, 4, 5, 6, 8)  # the library gives </s> the id 2
+    assert BYTES.without_token(BYTES.n_vocab) == ()
+    with pytest.raises(TokenizerError, match="has no token 5; its ids go from 0 to 7"):
+        tokenizer.decode([5])
+    for beyond in (-1, 8, 1 << 40):
+        with pytest.raises(TokenizerError, match="has no token"):
+            tokenizer.decode([beyond])
 
 
 @pytest.mark.parametrize("name", ["bytes", "pieces", "unigram", "words", "spm"])

@@ -254,9 +254,7 @@ class Model:
     @cached_property
     def unspeakable(self) -> tuple[int, ...]:
         """Rows of the embedding that pad it to a round number: no token has their ids, so none may be generated."""
-        if self._tokenizer is None or self._tokenizer.n_vocab == len(self._tokenizer.vocab) == self.spec.n_vocab:
-            return ()
-        return tuple(sorted(set(range(self.spec.n_vocab)) - set(self._tokenizer.vocab.values())))
+        return () if self._tokenizer is None else self._tokenizer.without_token(self.spec.n_vocab)
 
     def first_token(self) -> int:
         """What stands for an empty text: the token that begins texts, or ends them."""

@@ -59,7 +59,7 @@ class Arena:
         with ThreadPoolExecutor(1) as beside:
             for jobs, parts in self._batches():
                 rows = [pointers(stored) for stored in parts]
-                matrices = (Packing * len(jobs))(*map(self._packing, jobs, rows))
+                matrices = (Packing * len(jobs))(*map(self._packing, jobs, rows, parts))
                 packing = beside.submit(self.native.regard_pack, matrices, len(jobs), threads(), done)
                 if meanwhile is not None:
                     meanwhile()
@@ -76,10 +76,10 @@ class Arena:
         self.memory.enlarge()
         self.jobs.clear()
 
-    def _packing(self, job: Job, rows: NDArray[np.uint64]) -> Packing:
+    def _packing(self, job: Job, rows: NDArray[np.uint64], stored: Sequence[Stored]) -> Packing:
         assert self.memory is not None
-        where = self.memory.start + job.offset
-        return Packing(job.W.format, True, len(rows), job.W.columns, rows.ctypes.data, where)
+        where, mapped = self.memory.start + job.offset, all(part.mapped for part in stored)
+        return Packing(job.W.format, True, mapped, 0, len(rows), job.W.columns, rows.ctypes.data, where)
 
     def _batches(self) -> Iterator[tuple[list[Job], list[Sequence[Stored]]]]:
         """Jobs with what they read, as many as one call into C packs: what was made for them is then given up."""

@@ -16,7 +16,6 @@ The length of an answer, where it is at an edge:
 """
 
 import dataclasses
-import difflib
 import math
 import numbers
 import reprlib
@@ -167,6 +166,8 @@ class Settings:
         given = {name: value for name, value in given.items() if value is not None}
         for name in given:
             if name not in _DEFAULTS:
+                import difflib
+
                 near = difflib.get_close_matches(name, _DEFAULTS, 1)
                 hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(_DEFAULTS)}."
                 raise GenerationError(f"There is no generation setting {_short(name)}: {hint}")

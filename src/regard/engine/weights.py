@@ -31,6 +31,7 @@ class Stored:
     rows: NDArray[np.uint8]  # (n, bytes of a row)
     columns: int
     name: str = ""  # in its file
+    mapped: bool = False  # lies in a map of its file
 
     @property
     def finite(self) -> bool:
@@ -100,7 +101,8 @@ class FileWeights:
             theirs = self._blocks(info)
             shapes = [(shape[0], theirs.shape[1]) for shape in shapes]
         ours = np.ascontiguousarray(move.form.load(theirs, shapes)[move.ours.index(name)])
-        return Stored(format, ours.view(np.uint8), self.shapes[name][1], move.theirs)
+        rows = ours.view(np.uint8)
+        return Stored(format, rows, self.shapes[name][1], move.theirs, self.file.maps(rows))
 
     def _blocks(self, info: TensorInfo) -> NDArray[np.uint8]:
         """Rows of bytes, in the format that is computed with."""

@@ -15,7 +15,7 @@ fail later and further from its cause. Layout (versions 2 and 3, little-endian):
 import mmap
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ MAX_ENTRIES = 1 << 15  # keys, and tensors: ten times what large models have
 MAX_VALUES = 1 << 22  # elements of all metadata arrays together: several times the largest vocabulary
 MAX_NAME_BYTES = 65_535
 STRINGS = 1 << 16  # read at once
+LONG = 1 << 10  # elements from which an array stays bytes until it is read
 
 # Metadata kinds: the number that stands for them in the file and, of plain ones, the letter `struct` knows them by.
 KINDS = {"uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "float32": 6, "bool": 7}
@@ -55,6 +56,25 @@ class TensorInfo:
     format: str
     offset: int
     nbytes: int
+
+
+class Long(Sequence[Any]):
+    """An array of the metadata that becomes Python's values whenever it is read: a vocabulary's would be ten megabytes."""
+
+    def __init__(self, count: int, values: Callable[[], list[Any]]) -> None:
+        self.n, self.values = count, values
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.values()[i]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self.values() == list(other)
 
 
 class GGUF:
@@ -86,6 +106,10 @@ class GGUF:
         """The bytes of a tensor as they lie in the file: a view, not a copy."""
         info = self.info(name)
         return self._data[info.offset : info.offset + info.nbytes]
+
+    def maps(self, array: Bytes) -> bool:
+        """Whether an array is a view into the file."""
+        return bool(np.may_share_memory(self._data, array))
 
     def release(self) -> None:
         """Give back the memory that reading has filled; what is read again comes from the disk again.
@@ -173,17 +197,18 @@ class _Reader:
         except UnicodeDecodeError:
             raise self.refuse("is not UTF-8 text") from None
 
-    def strings(self, count: int) -> list[str]:
+    def strings(self, count: int) -> Long:
         """`string` count times: vocabularies make this the whole cost of opening a file."""
-        found = list[str]()
-        while len(found) < count:
-            next_ones = min(count - len(found), STRINGS)
-            found += self.short_strings(next_ones) or self.any_strings(next_ones, len(found))
-        return found
+        parts, done = list[bytes | list[str]](), 0
+        while done < count:
+            next_ones = min(count - done, STRINGS)
+            parts.append(self.short_strings(next_ones) or self.any_strings(next_ones, done))
+            done += next_ones
+        return Long(count, lambda: [text for part in parts for text in strings_of(part)])
 
-    def short_strings(self, count: int) -> list[str] | None:
-        """All at once, if each has 1 to 255 bytes: a length is then one byte and seven zeros, and these are found first and
-        held against each other afterwards. None if anything is otherwise."""
+    def short_strings(self, count: int) -> bytes | None:
+        """All at once, each after a zero, if each has 1 to 255 bytes and no zero: a length is then one byte and seven
+        zeros, and these are found first and held against each other afterwards. None if anything is otherwise."""
         window = np.frombuffer(self.data[self.at : self.at + 40 * count], np.uint8)
         by_offset = [np.flatnonzero(eights(window[i:]) < 256) for i in range(8)]
         starts = np.sort(np.concatenate([8 * found + i for i, found in enumerate(by_offset)]))[:count]
@@ -196,14 +221,15 @@ class _Reader:
         text[starts] = 0  # of a length only this is left, between two strings
         for i in range(1, 8):
             kept[starts + i] = False
+        joined = text[kept].tobytes()
         try:
-            found = text[kept].tobytes().decode().split("\0")[1:]
+            joined.decode()
         except UnicodeDecodeError:
             return None
-        if len(found) != count:
+        if joined.count(0) != count:
             return None
         self.at += int(ends[-1])
-        return found
+        return joined
 
     def any_strings(self, count: int, first: int) -> list[str]:
         """`string`, unrolled, for elements from the `first` on."""
@@ -257,23 +283,25 @@ class _Reader:
             return self.array()
         return self.plain(kind, 1)[0]
 
-    def array(self) -> list[Any]:
+    def array(self) -> Sequence[Any]:
         kind, count = self.u32(), self.u64()
         if kind == ARRAY:
             raise self.refuse("is an array of arrays, which is not supported")
         if count > self.values_left:
             raise self.refuse(f"claims {count} elements, more than a file may have")
         self.values_left -= count
-        return self.strings(count) if kind == STRING else self.plain(kind, count)
+        found = self.strings(count) if kind == STRING else self.plain(kind, count)
+        return found if count >= LONG else list(found)
 
-    def plain(self, kind: int, count: int) -> list[Any]:
+    def plain(self, kind: int, count: int) -> Long:
         if kind not in LETTERS:
             raise self.refuse(f"has a value of unknown kind {kind}")
         layout = f"<{count}{LETTERS[kind]}"
         start = self.need(struct.calcsize(layout))
-        if kind == BOOL and max(self.data[start : self.at], default=0) > 1:
+        raw = self.data[start : self.at]
+        if kind == BOOL and max(raw, default=0) > 1:
             raise self.refuse("has a truth value that is neither 0 nor 1")
-        return list(struct.unpack_from(layout, self.data, start))
+        return Long(count, lambda: list(struct.unpack(layout, raw)))
 
     def alignment(self, metadata: Mapping[str, Any]) -> int:
         alignment = metadata.get("general.alignment", ALIGNMENT)
@@ -324,6 +352,10 @@ class _Reader:
                 raise self.refuse("overlaps another tensor")
             taken = info.offset + info.nbytes
         return placed
+
+
+def strings_of(part: bytes | list[str]) -> list[str]:
+    return part.decode().split("\0")[1:] if isinstance(part, bytes) else part
 
 
 def eights(raw: Bytes) -> NDArray[np.uint64]:

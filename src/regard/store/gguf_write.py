@@ -17,7 +17,7 @@ import torch
 
 from regard.errors import CheckpointError, quoted
 from regard.store.atomic import replace_file
-from regard.store.gguf import ALIGNMENT, ARRAY, KINDS, LETTERS, MAGIC, MAX_RANK, U32, U64, padded
+from regard.store.gguf import ALIGNMENT, ARRAY, KINDS, LETTERS, MAGIC, MAX_RANK, U32, U64, Long, padded
 from regard.store.named import Planned
 from regard.store.quant import Array, Bytes, named_format, quantise
 
@@ -115,14 +115,14 @@ def _value(value: object) -> bytes:
     if value.kind not in KINDS or value.kind == "array":
         raise CheckpointError(f"{value.kind!r} is not a kind of value")
     kind = U32.pack(KINDS[value.kind])
-    if isinstance(value.value, list | tuple):
+    if isinstance(value.value, list | tuple | Long):
         return U32.pack(ARRAY) + kind + U64.pack(len(value.value)) + _elements(value.kind, value.value)
     return kind + _elements(value.kind, [value.value])
 
 
 def _kind(value: object) -> str:
     elements, integers = [value], ("uint32", "int32", "int64", "uint64")
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | Long):
         elements, integers = list(value), ("int32", "uint32", "int64", "uint64")
     types = {type(element) for element in elements}
     if types == {str} or types == {bool}:

@@ -125,8 +125,6 @@ def open_gguf(path: Path) -> Opened:
     def read_tokenizer() -> Tokenizer:
         tokenizer = tokenizer_from_gguf(file.metadata, str(path))
         tokenizer.check_vocab(spec.n_vocab)
-        for key in [key for key, value in file.metadata.items() if isinstance(value, list)]:
-            del file.metadata[key]  # vocabulary and merges, 10 MB as Python has them; the tokenizer has its own
         return tokenizer
 
     return Opened(path, config, family, spec, file, table, read_tokenizer, legacy_generation(config), pooling)

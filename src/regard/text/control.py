@@ -6,7 +6,6 @@ tokens are control tokens; the other added tokens (a domain's own words, say) ar
 """
 
 import json
-import secrets
 from collections.abc import Iterable, Mapping
 
 import tokenizers
@@ -90,6 +89,8 @@ def _unknown(raw: Raw) -> str | None:
 
 def _renamed_twin(raw: Raw) -> Raw:
     """A copy whose model knows its control tokens under names nobody can type."""
+    import secrets
+
     data = json.loads(raw.to_str())
     model = data["model"]
     secret = secrets.token_hex(16)

@@ -6,7 +6,7 @@ pieces) and "bert" (WordPiece).
 """
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -98,7 +98,7 @@ class Vocabulary:
     tokens: list[str]
     types: list[int]
     scores: list[float]
-    merges: list[tuple[str, str]]
+    merges: "Merges"
     ids: dict[str, int]
     flags: dict[str, bool]
 
@@ -161,19 +161,29 @@ def read(keys: Keys) -> Vocabulary:
         tokens,
         types,
         keys.array("tokenizer.ggml.scores", float, len(tokens)),
-        _merges(keys),
+        Merges(keys),
         ids,
         flags,
     )
 
 
-def _merges(keys: Keys) -> list[tuple[str, str]]:
-    listed = keys.array("tokenizer.ggml.merges", str)
-    halves = " ".join(listed).split(" ") if listed else []
-    if set(map(str.count, listed, repeat(" "))) - {1} or "" in halves:
-        wrong = next(text for text in listed if text.count(" ") != 1 or "" in text.split(" "))
-        raise keys.damaged("tokenizer.ggml.merges", f"{wrong!r} is not two tokens with a space between")
-    return list(zip(halves[::2], halves[1::2], strict=True))
+class Merges(Sequence[tuple[str, str]]):
+    """Pairs of tokens, each made when it is asked for: all of them would be many megabytes that leave holes behind."""
+
+    def __init__(self, keys: Keys) -> None:
+        self.spelled: list[str] = keys.array("tokenizer.ggml.merges", str)
+        if set(map(str.count, self.spelled, repeat(" "))) - {1} or any(
+            text.strip(" ") != text for text in self.spelled
+        ):
+            wrong = next(text for text in self.spelled if text.count(" ") != 1 or "" in text.split(" "))
+            raise keys.damaged("tokenizer.ggml.merges", f"{wrong!r} is not two tokens with a space between")
+
+    def __len__(self) -> int:
+        return len(self.spelled)
+
+    def __getitem__(self, i: Any) -> Any:
+        left, right = self.spelled[i].split(" ")
+        return left, right
 
 
 # ── the three kinds ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import tokenizers
 from tokenizers import AddedToken
 
 from regard.errors import TokenizerError
@@ -23,6 +24,7 @@ from regard.text.gguf_read import (
     UNUSED,
     USER_DEFINED,
     Keys,
+    Vocabulary,
     frame,
     read,
 )
@@ -37,8 +39,23 @@ Stage = dict[str, Any] | None
 def tokenizer_from_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
     """The tokenizer a GGUF file describes; `where` is the file's name for messages."""
     keys = Keys(metadata, where)
-    vocab = read(keys)
-    raw = guarded(where, lambda: BUILDERS[vocab.model](vocab))
+    raw, n, roles = pipeline(read(keys))
+    template = keys.text("tokenizer.chat_template")
+    return Tokenizer(
+        raw,
+        ids=range(n),
+        specials={role: raw.id_to_token(i) or "" for role, i in roles.items()},
+        chat_templates={"default": template} if template else {},
+        where=where,
+    )
+
+
+def pipeline(vocab: Vocabulary) -> tuple[tokenizers.Tokenizer, int, dict[str, int]]:
+    """The library's tokenizer, how many tokens it has, and the ids of those that have a role.
+
+    Afterwards nothing is left of the vocabulary's many small strings, and what is made then does not lie between them.
+    """
+    raw = guarded(vocab.where, lambda: BUILDERS[vocab.model](vocab))
     raw.add_tokens(
         [
             AddedToken(token, special=kind != USER_DEFINED, normalized=False)
@@ -46,15 +63,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
             if kind != NORMAL and kind in (UNKNOWN, CONTROL, USER_DEFINED)  # most are normal
         ]
     )
-    raw.post_processor = guarded(where, lambda: frame(vocab))
-    template = keys.text("tokenizer.chat_template")
-    return Tokenizer(
-        raw,
-        vocab=vocab.table,
-        specials={role: vocab.tokens[i] for role, i in vocab.ids.items()},
-        chat_templates={"default": template} if template else {},
-        where=where,
-    )
+    raw.post_processor = guarded(vocab.where, lambda: frame(vocab))
+    return raw, len(vocab.tokens), vocab.ids
 
 
 def gguf_vocab(tokenizer: Tokenizer, n_rows: int | None = None) -> dict[str, Any]:
@@ -79,7 +89,7 @@ def gguf_vocab(tokenizer: Tokenizer, n_rows: int | None = None) -> dict[str, Any
         metadata["tokenizer.ggml.merges"] = [" ".join(pair) for pair in data["model"]["merges"]]
     for role, stem in ID_KEYS.items():
         if role in tokenizer.specials:
-            metadata[f"tokenizer.ggml.{stem}_token_id"] = tokenizer.vocab[tokenizer.specials[role]]
+            metadata[f"tokenizer.ggml.{stem}_token_id"] = tokenizer.raw.token_to_id(tokenizer.specials[role])
     if model == "bert" and tokenizer.cls_id is not None:
         metadata["tokenizer.ggml.bos_token_id"] = tokenizer.cls_id  # where llama.cpp looks for it
     else:

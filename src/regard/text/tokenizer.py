@@ -8,7 +8,7 @@ Unicode are refused, and decoding can be streamed.
 import json
 import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, p
 class Tokenizer:
     """Text ⇄ ids.
 
-    `vocab` is the raw tokenizer's own, where it is known already; `specials` maps roles ("bos", "eos", …) to token
+    `ids` are those that have a token, where they are known already; `specials` maps roles ("bos", "eos", …) to token
     spellings; `chat_templates` maps names to Jinja templates, the usual one being "default"; `where` is what error
     messages call this tokenizer, normally its file.
 
@@ -38,7 +38,7 @@ class Tokenizer:
         self,
         raw: tokenizers.Tokenizer,
         *,
-        vocab: dict[str, int] | None = None,
+        ids: Collection[int] | None = None,
         specials: Mapping[str, str] | None = None,
         chat_templates: Mapping[str, str] | None = None,
         model_max_length: int | None = None,
@@ -53,13 +53,12 @@ class Tokenizer:
         self.specials = dict(specials or {})
         self.chat_templates = dict(chat_templates or {})
         self.model_max_length = model_max_length
-        self.vocab: dict[str, int] = raw.get_vocab(with_added_tokens=True) if vocab is None else vocab
-        self._ids = frozenset(self.vocab.values())
-        self.n_vocab = max(self._ids, default=-1) + 1
+        ids = self.vocab.values() if ids is None else ids
+        self.n_tokens, self.n_vocab = len(ids), max(ids, default=-1) + 1
         self.special_ids = frozenset(special_tokens(raw))
         self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
         for role, token in self.specials.items():
-            if token not in self.vocab:
+            if raw.token_to_id(token) is None:
                 raise TokenizerError(f"{where} names {token!r} as its {role} token, but no token is spelled like that.")
         self._plain = guarded(where, lambda: text_twin(raw))
         guarded(where, lambda: raw.encode("a", "a"))  # a broken post-processor shows here, not in the middle of a run
@@ -71,8 +70,19 @@ class Tokenizer:
         """`bpe`, `wordpiece`, `unigram` or `wordlevel`."""
         return type(self.raw.model).__name__.lower()
 
+    @property
+    def vocab(self) -> dict[str, int]:
+        """Every token's id, in a new dictionary: the library keeps the words, and a second copy would be megabytes."""
+        return self.raw.get_vocab(with_added_tokens=True)
+
+    def without_token(self, n_rows: int) -> tuple[int, ...]:
+        """The ids below `n_rows` that no token has."""
+        if self.n_tokens == self.n_vocab == n_rows:
+            return ()
+        return tuple(sorted(set(range(n_rows)).difference(self.vocab.values())))
+
     def _special_id(self, role: str) -> int | None:
-        return self.vocab.get(self.specials.get(role, ""))
+        return self.raw.token_to_id(self.specials[role]) if role in self.specials else None
 
     @property
     def bos_id(self) -> int | None:
@@ -114,7 +124,7 @@ class Tokenizer:
     def check_vocab(self, n_rows: int) -> None:
         """Refuse a vocabulary that does not fit an embedding of `n_rows` rows."""
         if self.n_vocab > n_rows:
-            token = max(self.vocab, key=self.vocab.__getitem__)
+            token = self.raw.id_to_token(self.n_vocab - 1)
             raise TokenizerError(
                 f"{self.where} gives {token!r} the id {self.n_vocab - 1}, but the model's embedding has only "
                 f"{n_rows} rows; use the tokenizer the model was trained with, or enlarge the embedding."
@@ -228,7 +238,7 @@ class Tokenizer:
             index = operator.index(token_id)
         except TypeError:
             raise TokenizerError(f"A token id is a whole number, and {token_id!r} is not.") from None
-        if index not in self._ids:
+        if not 0 <= index < self.n_vocab or self.raw.id_to_token(index) is None:
             raise TokenizerError(f"{self.where} has no token {index}; its ids go from 0 to {self.n_vocab - 1}.")
         return index
 

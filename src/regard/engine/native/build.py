@@ -1,18 +1,12 @@
 """`python -m regard.engine.native.build [--sanitize] [directory]`: the C files here become one shared library.
 
 The package's install does the same. Kernels are compiled twice, for AVX2 where the compiler aims at x86-64 and as plain
-C; the library chooses when it is loaded. Imports nothing but the standard library, because installing comes first.
+C; the library chooses when it is loaded. Imports nothing but the standard library, because installing comes first, and
+most of that only when there is something to compile, because every process that runs the library asks for its name.
 """
 
 import os
-import platform
-import shlex
-import shutil
-import subprocess
 import sys
-import sysconfig
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -30,6 +24,10 @@ class NoCompiler(Exception):
 
 def compiler() -> list[str]:
     """The compiler that CC names, or the system's."""
+    import shlex
+    import shutil
+    import sysconfig
+
     candidates = [os.environ.get("CC", ""), "cc", "gcc", "clang", sysconfig.get_config_var("CC") or ""]
     for candidate in filter(None, candidates):
         command = shlex.split(candidate)
@@ -40,6 +38,8 @@ def compiler() -> list[str]:
 
 def commands(cc: list[str], objects: Path, target: Path, sanitize: bool) -> tuple[list[list[str]], list[str]]:
     """What compiles each file, and what links them."""
+    import platform
+
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     flags = FLAGS + (SANITIZE if sanitize else [])
     sets: dict[str, list[str]] = {"portable": [], **({"avx2": AVX2} if x86 else {})}
@@ -51,6 +51,8 @@ def commands(cc: list[str], objects: Path, target: Path, sanitize: bool) -> tupl
 
 
 def run(command: list[str]) -> None:
+    import subprocess
+
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         said = (done.stderr.strip() or "nothing").splitlines()[0]
@@ -59,6 +61,9 @@ def run(command: list[str]) -> None:
 
 def build(directory: Path = HERE, *, sanitize: bool = False) -> Path:
     """The library, in `directory`; it appears whole or not at all."""
+    import tempfile
+    from concurrent.futures import ThreadPoolExecutor
+
     cc = compiler()
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory) as scratch:

@@ -34,9 +34,10 @@ typedef struct {
     const uint8_t *data;
 } matrix;
 
-/* A matrix to be packed: `rows` points at each of its rows as a file holds them. */
+/* A matrix to be packed: `rows` points at each of its rows as a file holds them; `mapped`, if they lie in a map of it, whose
+ * pages can be given back. */
 typedef struct {
-    int32_t format, finite;
+    int32_t format, finite, mapped, unused;
     int64_t n_rows, columns;
     const void *const *rows;
     uint8_t *packed;

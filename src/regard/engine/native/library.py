@@ -32,7 +32,7 @@ class Matrix(ctypes.Structure):
 
 class Packing(ctypes.Structure):
     _fields_ = [
-        *((n, c_int32) for n in ("format", "finite")),
+        *((n, c_int32) for n in ("format", "finite", "mapped", "unused")),
         *((n, c_int64) for n in ("n_rows", "columns")),
         *((n, c_void_p) for n in ("rows", "packed")),
     ]

@@ -2,6 +2,8 @@
  * infinite are noticed on the way, in blocks by their scales. */
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "engine.h"
 #include "pool.h"
@@ -78,6 +80,14 @@ static int pack_group(const packing *p, int64_t group, int64_t bytes) {
     }
 }
 
+/* The pages of a mapped file that rows first … last-1 fill have been read; otherwise all of the file would be resident. */
+static void give_back(const packing *p, int64_t first, int64_t last) {
+    const int64_t row = p->columns / FILED[p->format].numbers * FILED[p->format].bytes, page = sysconf(_SC_PAGESIZE);
+    const intptr_t start = ((intptr_t)p->rows[first] + page - 1) / page * page;
+    const intptr_t end = ((intptr_t)p->rows[last - 1] + row) / page * page;
+    if (start < end) madvise((void *)start, (size_t)(end - start), MADV_DONTNEED);
+}
+
 typedef struct {
     packing *matrices;
     int64_t n, taken; /* taken: slices, counted over all matrices */
@@ -99,6 +109,7 @@ static void pack_slices(void *job, int id, int threads) {
         const int64_t bytes = regard_packed_bytes(p->format, p->n_rows, p->columns) / groups;
         int fine = 1;
         for (int64_t group = first; group < last; group++) fine &= pack_group(p, group, bytes);
+        if (p->mapped) give_back(p, first * LANES, last * LANES < p->n_rows ? last * LANES : p->n_rows);
         if (!fine) __atomic_store_n(&p->finite, 0, __ATOMIC_RELAXED);
         __atomic_fetch_add(all->done, (last - first) * bytes, __ATOMIC_RELAXED);
         number = __atomic_fetch_add(&all->taken, 1, __ATOMIC_RELAXED);
