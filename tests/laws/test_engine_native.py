@@ -242,6 +242,28 @@ def test_halves_are_the_reference_on_the_same_numbers(dtype, blocky):
         np.testing.assert_allclose(a, b, rtol=0, atol=CLOSE)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-gqa-tied"])
+def test_float32_that_fits_into_16_bits_is_packed_in_16_and_no_bit_of_a_result_changes(name, dtype, saved, monkeypatch):
+    """As of most checkpoints, which were written in 16 bits. One number that does not fit keeps its matrix whole."""
+    model = regard.load(saved(name), dtype=dtype)
+    model.net.float()
+    rows = [*ROWS, [5 + i % 40 for i in range(40)]]  # a few rows, and many
+    narrow = engine_of(model)
+    with torch.no_grad():
+        model.net.decoder[1].mlp.up.weight[3, 5] += 1e-5
+    odd = NetworkWeights(model.net, model.spec)
+    assert odd.form("decoder.1.mlp.up.weight")[0] == "F32"
+    assert odd.form("decoder.0.mlp.up.weight")[0] == {"float16": "F16", "bfloat16": "BF16"}[dtype]
+    with torch.no_grad():
+        model.net.decoder[1].mlp.up.weight[3, 5] -= 1e-5
+    monkeypatch.setattr(of_network, "narrowest", lambda W: W.dtype)
+    whole = engine_of(model)
+    assert narrow.arena.size < 0.6 * whole.arena.size
+    for a, b in zip(steps(FastDecoder(narrow, rows, 12)), steps(FastDecoder(whole, rows, 12)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 # ── through the front door ───────────────────────────────────────────────────────────────────────────────────────────
 
 ASKED = [

@@ -1,6 +1,6 @@
 """Which engine computes: the native one where it is built and knows the network, else PyTorch.
 
-A network in memory is packed as it is: float32 stays float32. A GGUF file's 16-, 8- and 4-bit numbers are packed as they
+A network in memory is packed as it is, float32 in 16 bits where that changes no number. A GGUF file's 16-, 8- and 4-bit numbers are packed as they
 lie in the file, and the network itself is only made when somebody looks into it. REGARD_ENGINE=torch, or
 `regard.load(…, engine="torch")`, chooses PyTorch.
 """

@@ -1,4 +1,8 @@
-"""The native engine of a network in memory, packed as it is: float32 stays float32, rounded matrices keep their blocks."""
+"""The native engine of a network in memory, packed as it is; rounded matrices keep their blocks.
+
+Most checkpoints were written in 16 bits and are computed with in 32. A matrix whose numbers all fit into 16 is packed that
+way: not a bit of any result changes, and half as much is read for every token.
+"""
 
 from collections.abc import Mapping
 
@@ -14,6 +18,7 @@ from regard.store.open import available_memory
 from regard.store.quant import Bytes
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+ROWS = 512  # of a matrix that are looked at together
 Rounded = Mapping[str, tuple[str, Bytes]]  # parameter → number format, rows of its blocks
 
 
@@ -41,25 +46,44 @@ class NetworkWeights:
         self.parameters = dict(net.named_parameters(remove_duplicate=False))
         self.first = {other: group[0] for group in spec.tied for other in group}
         self.rounded = rounded or {}
+        self.narrow: dict[str, torch.dtype] = {}  # in which a matrix' numbers are the same
 
     def one_name(self, name: str) -> str:
         return self.first.get(name, name)
 
     def form(self, name: str) -> tuple[str, int, int]:
-        W, stored = self.parameters[name], self.rounded.get(self.one_name(name))
-        return stored.format if stored else DTYPES[W.dtype], W.shape[0], W.shape[1]
+        W, one = self.parameters[name], self.one_name(name)
+        if one in self.rounded:
+            return self.rounded[one].format, W.shape[0], W.shape[1]
+        if one not in self.narrow:
+            self.narrow[one] = narrowest(W.detach())
+        return DTYPES[self.narrow[one]], W.shape[0], W.shape[1]
 
     def matrix(self, name: str, format: str) -> Stored:
         stored = self.rounded.get(self.one_name(name))
         if stored and stored.format == format:
             return stored
         W = self.parameters[name].detach()
-        W = (W if DTYPES[W.dtype] == format else W.float()).contiguous()
+        W = W.to(next(dtype for dtype in DTYPES if DTYPES[dtype] == format)).contiguous()
         return Stored(format, W.view(torch.uint8).numpy(), W.shape[1])
 
     def vector(self, name: str) -> NDArray[np.float32] | None:
         p = self.parameters.get(name)
         return None if p is None else p.detach().float().contiguous().numpy()
+
+
+def narrowest(W: torch.Tensor) -> torch.dtype:
+    """Its own number format, or for float32 one of 16 bits that holds every number exactly."""
+    if W.dtype != torch.float32 or W.device.type != "cpu":
+        return W.dtype
+    used = np.uint32(0)  # which bits are not 0 everywhere: of 23 after the point bfloat16 has 7, and float16 has 10
+    for strip in W.split(ROWS):
+        used |= np.bitwise_or.reduce(strip.numpy().view(np.uint32), axis=None)
+        if used & 0x1FFF:
+            return torch.float32
+    if not used & 0xFFFF:
+        return torch.bfloat16
+    return torch.float16 if torch.equal(W.half().float(), W) else torch.float32
 
 
 def fingerprint(net: nn.Module) -> tuple[tuple[int, int], ...]:

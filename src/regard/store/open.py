@@ -17,7 +17,7 @@ from regard.model.shapes import shapes
 from regard.model.spec import Spec
 from regard.model.weightmap import Plan, Table, plan_loading
 from regard.store.blocks import open_weights, own_table
-from regard.store.gguf import GGUF, read_gguf
+from regard.store.gguf import GGUF, Long, read_gguf
 from regard.store.hub import resolve
 from regard.store.jsonfile import read_json
 from regard.store.named import NamedTensors
@@ -125,6 +125,8 @@ def open_gguf(path: Path) -> Opened:
     def read_tokenizer() -> Tokenizer:
         tokenizer = tokenizer_from_gguf(file.metadata, str(path))
         tokenizer.check_vocab(spec.n_vocab)
+        for key in [key for key, value in file.metadata.items() if isinstance(value, Long)]:
+            del file.metadata[key]  # vocabulary and merges: the tokenizer has its own
         return tokenizer
 
     return Opened(path, config, family, spec, file, table, read_tokenizer, legacy_generation(config), pooling)
