@@ -91,9 +91,9 @@ def without_styles(text):
 
 
 def test_a_conversation_at_a_terminal(tiny_model):
-    terminal = Terminal("chat", tiny_model("chat"), "--max-new-tokens", 4)
+    terminal = Terminal("chat", tiny_model("chat"), "--max-new-tokens", 4, "--dtype", "bfloat16")
     opening = terminal.until(b"\r\n> ")
-    assert "Loading chat" in opening, "a bar while the model loads"
+    assert "Loading chat" in opening, "a bar while the model loads, which takes PyTorch more than a moment"
     assert opening.index("\x1b[?25h") < opening.index("Talking with chat."), "which is gone before anybody types"
     for keys, answer in (
         (b"the cat\n", b"\r\n> "),
@@ -111,7 +111,9 @@ def test_a_conversation_at_a_terminal(tiny_model):
 
 
 def test_the_bar_has_a_rate_and_the_time_left(minilm):
-    code, text = Terminal("embed", minilm, *["the cat sat on the mat and looked at the moon"] * 1500).leave()
+    code, text = Terminal(
+        "embed", "--dtype", "bfloat16", minilm, *["the cat sat on the mat and looked at the moon"] * 1500
+    ).leave()
     assert code == 0
     for bar in (
         r"Loading minilm \S+ +\d+% [\d.]+[kMG] parameters/s \d:\d\d:\d\d",
@@ -121,3 +123,13 @@ def test_the_bar_has_a_rate_and_the_time_left(minilm):
     *_, last = text.rpartition("\x1b[2K")  # the line is cleared, and only the answer stands after it
     assert last.endswith("… (384 numbers)  the cat sat on the mat and looked at the moon\r\n")
     assert last.count("\n") == 1500
+
+
+@pytest.mark.parametrize(("verb", "often"), [("serve", True), ("train", True), ("chat", False)])
+def test_what_goes_on_for_hours_looks_for_garbage_as_often_as_others(verb, often):
+    """A server that waited for 100,000 objects grew by megabytes for minutes."""
+    code = "import atexit, gc, sys; before = gc.get_threshold(); from regard.cli.main import run\n"
+    code += "atexit.register(lambda: print('often', gc.get_threshold() == before))\n"
+    code += f"sys.argv = ['regard', {verb!r}, '-h']; run()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == f"often {often}"

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import CheckpointError, NotFound, RegardError
-from regard.store.safetensors import INDEX, MAX_HEADER_BYTES, MAX_TENSORS, SINGLE, open_checkpoint, save_checkpoint
+from regard.store.safetensors import INDEX, MAX_HEADER_BYTES, MAX_TENSORS, SINGLE, open_checkpoint
+from regard.store.safetensors_write import save_checkpoint
 
 
 def described(dtype: Any = "F32", shape: Any = (2,), offsets: Any = (0, 8)) -> dict[str, Any]:
@@ -40,7 +41,7 @@ FAULTS = {
     "tensor twice": (packed(b'{"a": {}, "a": {}}'), "the key 'a' is given twice"),
     "name half a character": (
         packed(b'{"\\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'),
-        "library refuses",
+        "half a character in its name",
     ),
     "metadata not text": (packed({"__metadata__": {"a": 1}}, b""), "__metadata__ is not text"),
     "metadata a list": (packed({"__metadata__": []}, b""), "__metadata__ is not text"),

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 import regard
-from regard.store.safetensors import save_checkpoint
+from regard.store.safetensors_write import save_checkpoint
 
 Array = NDArray[np.float64]
 Weights = dict[str, Array]

@@ -16,7 +16,7 @@ import gguf_reference
 import regard
 from regard.nn.see import watching
 from regard.store.hub import INSTALLABLE, installed
-from regard.store.safetensors import save_checkpoint
+from regard.store.safetensors_write import save_checkpoint
 from regard.text.chat import encode_chat, render_chat
 
 DATA = Path(__file__).parents[1] / "data"

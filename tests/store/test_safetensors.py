@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from regard.errors import CheckpointError, NotFound
 from regard.store.named import Planned
-from regard.store.safetensors import DTYPES, INDEX, SINGLE, open_checkpoint, save_checkpoint
+from regard.store.safetensors import INDEX, SINGLE, dtypes, open_checkpoint
+from regard.store.safetensors_write import save_checkpoint
 
 TENSORS = {
     "wte.weight": torch.arange(12.0).reshape(3, 4),
@@ -43,9 +44,9 @@ def test_a_file_of_the_library_is_read(tmp_path: Path, whole_directory: bool) ->
 
 
 def test_every_dtype_has_the_librarys_name(tmp_path: Path) -> None:
-    save_file({name: torch.zeros(2, dtype=dtype) for name, dtype in DTYPES.items()}, tmp_path / SINGLE)
+    save_file({name: torch.zeros(2, dtype=dtype) for name, dtype in dtypes().items()}, tmp_path / SINGLE)
     checkpoint = open_checkpoint(tmp_path)
-    assert {name: checkpoint.dtype(name) for name in checkpoint.names} == DTYPES
+    assert {name: checkpoint.dtype(name) for name in checkpoint.names} == dtypes()
 
 
 def test_the_library_reads_what_is_saved(tmp_path: Path) -> None:

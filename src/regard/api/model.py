@@ -23,6 +23,7 @@ from regard.errors import GenerationError, TaskError, TokenizerError
 from regard.model.registry import Family
 from regard.model.shapes import count_parameters
 from regard.model.spec import Spec
+from regard.store.gguf import GGUF
 from regard.store.open import Opened, Pooling, open_files
 from regard.text.chat import encode_chat
 from regard.text.tokenizer import Tokenizer
@@ -56,13 +57,15 @@ def load(
     engine where it can, "torch" never. cache: how the native engine keeps keys and values, "f32", "f16" or "q8"; as exactly
     as the weights unless given. progress: called with weights done, in all.
 
-    A GGUF file's 16-, 8- and 4-bit weights are computed with as they are, unless a dtype is given; its network, in
-    float32, is then only made when somebody looks into it.
+    Weights are packed for the native engine as they lie in the file: a GGUF file's 16, 8 and 4 bits, unless a dtype is
+    given, and a checkpoint's 32 or 16, which are computed with in float32. The network, in float32, is then only made when
+    somebody looks into it.
     """
     kind, kept = choose_dtype(dtype), cache_format(cache)
     opened, chosen = open_files(where), choose_device(device)
     native = wanted(engine, opened.spec, chosen)
-    if native and dtype is None and quantize is None:
+    as_stored = dtype is None or (kind == "float32" and not isinstance(opened.file, GGUF))
+    if native and as_stored and quantize is None:
         packed = engine_of_file(opened, progress, kept, meanwhile=lambda: opened.tokenizer)
         if packed is not None:
             return Model(None, opened, str(where), native=True, engine=packed, cache=kept)

@@ -16,9 +16,9 @@ VERBS = (
     *("chat", "generate", "translate", "classify", "tag", "fill", "embed", "map", "train", "eval", "report"),
     *("view", "serve", "explain", "lesson", "worksheet", "inspect", "convert", "verify", "models", "pull", "env"),
 )
-LITTER = (
-    100_000  # objects before Python looks for cycles: what a command imports and reads is kept, and its answers are few
-)
+# Objects before Python looks for cycles: what a command imports and reads is kept, and its answers are few. Not so of those
+# that go on for hours.
+LITTER, LASTING = 100_000, ("serve", "view", "train")
 
 
 def app(*verbs: str) -> typer.Typer:
@@ -50,7 +50,8 @@ def root(version: bool = typer.Option(False, "--version", help="Print the versio
 def run() -> None:
     """The entry point: what goes wrong for a reason is one sentence on stderr, and exit code 2."""
     open_what_is_closed()
-    gc.set_threshold(LITTER)
+    if not {*sys.argv[1:2]} & {*LASTING}:
+        gc.set_threshold(LITTER)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
     try:

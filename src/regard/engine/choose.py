@@ -1,7 +1,7 @@
 """Which engine computes: the native one where it is built and knows the network, else PyTorch.
 
-A network in memory is packed as it is, float32 in 16 bits where that changes no number. A GGUF file's 16-, 8- and 4-bit numbers are packed as they
-lie in the file, and the network itself is only made when somebody looks into it. REGARD_ENGINE=torch, or
+It packs a file's numbers as they lie there: a GGUF file's blocks, a checkpoint's 16 bits. The network itself is only made
+when somebody looks into it, or changes it; then it is packed as it is. REGARD_ENGINE=torch, or
 `regard.load(…, engine="torch")`, chooses PyTorch.
 """
 
@@ -14,12 +14,15 @@ from regard.engine.native.library import library
 from regard.engine.packing import Progress
 from regard.engine.weights import FileWeights
 from regard.errors import ConfigError
+from regard.model.shapes import count_parameters
 from regard.model.spec import Spec
 from regard.store.gguf import GGUF
 from regard.store.open import Opened, refuse_if_too_large
 from regard.store.quant import named_format
 
 ENGINES = ("auto", "native", "torch")
+HEADS = ("lm", "none")  # after which the engine has all that is asked of a network; others are PyTorch's
+FLOATS = {"F64", "F32", "F16", "BF16"}
 CACHES = {"f32": "F32", "f16": "F16", "q8": "Q8_0"}  # as they are asked for, and as the engine names them
 
 
@@ -53,18 +56,26 @@ def engine_of_file(
     cache: str | None = None,
     meanwhile: Callable[[], object] | None = None,
 ) -> Engine | None:
-    """None if the file's numbers are float32, or of formats that only become float32.
+    """None if somebody else must read it: numbers that only PyTorch knows, or a head that only PyTorch has.
 
-    meanwhile: what Python can do while C packs.
+    Keys and values are as exact as what was asked for: a checkpoint is computed with in float32, GGUF as it is.
+    progress: called with parameters done, in all. meanwhile: what Python can do while C packs.
     """
-    if not isinstance(opened.file, GGUF):
+    weights, gguf = FileWeights(opened), isinstance(opened.file, GGUF)
+    if not gguf and (opened.spec.head.kind not in HEADS or weights.formats - FLOATS):
         return None
-    weights = FileWeights(opened)
     forms = [weights.form(name) for name, shape in weights.shapes.items() if len(shape) == 2]
-    if all(format == "F32" for format, _, _ in forms):
-        return None
     refuse_if_too_large(opened.path, sum(named_format(f).nbytes((n, m)) for f, n, m in forms), "cpu")
-    engine = Engine(opened.spec, weights, cache=cache or "F16", progress=progress, meanwhile=meanwhile)
+    exact = not gguf or weights.formats == {"F32"}
+    kept = cache or ("F32" if exact else "F16")
+    parameters = count_parameters(opened.spec)
+
+    def tell(done: int, total: int) -> None:
+        assert progress is not None
+        progress(parameters * done // total, parameters)
+
+    shown = None if progress is None else tell
+    engine = Engine(opened.spec, weights, cache=kept, progress=shown, meanwhile=meanwhile)
     weights.warn(engine.arena.suspicious)
     opened.file.release()
     trim()

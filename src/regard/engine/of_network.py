@@ -1,8 +1,4 @@
-"""The native engine of a network in memory, packed as it is; rounded matrices keep their blocks.
-
-Most checkpoints were written in 16 bits and are computed with in 32. A matrix whose numbers all fit into 16 is packed that
-way: not a bit of any result changes, and half as much is read for every token.
-"""
+"""The native engine of a network in memory, packed as it is; rounded matrices keep their blocks."""
 
 from collections.abc import Mapping
 
@@ -12,13 +8,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from regard.engine.fast import Engine
-from regard.engine.weights import Stored
+from regard.engine.weights import Stored, narrowest
 from regard.model.spec import Spec
 from regard.store.open import available_memory
-from regard.store.quant import Bytes
+from regard.store.quant import Bytes, named_format
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-ROWS = 512  # of a matrix that are looked at together
 Rounded = Mapping[str, tuple[str, Bytes]]  # parameter → number format, rows of its blocks
 
 
@@ -30,13 +25,14 @@ def engine_of_network(
 
     None if there is no memory for the weights a second time.
     """
-    needed, room = sum(p.numel() * p.element_size() for p in net.parameters()), available_memory()
-    if room is not None and needed > room:
-        return None
     whole = not rounded and next(net.parameters()).dtype == torch.float32
     shapes = {name: p.shape for name, p in net.named_parameters()}
     stored = {name: Stored(format, rows, shapes[name][1]) for name, (format, rows) in (rounded or {}).items()}
-    return Engine(spec, NetworkWeights(net, spec, stored), cache=cache or ("F32" if whole else "F16"))
+    weights, room = NetworkWeights(net, spec, stored), available_memory()
+    forms = [weights.form(name) for name, shape in shapes.items() if len(shape) == 2]
+    if room is not None and sum(named_format(f).nbytes((n, m)) for f, n, m in forms) > room:
+        return None
+    return Engine(spec, weights, cache=cache or ("F32" if whole else "F16"))
 
 
 class NetworkWeights:
@@ -46,7 +42,7 @@ class NetworkWeights:
         self.parameters = dict(net.named_parameters(remove_duplicate=False))
         self.first = {other: group[0] for group in spec.tied for other in group}
         self.rounded = rounded or {}
-        self.narrow: dict[str, torch.dtype] = {}  # in which a matrix' numbers are the same
+        self.narrow: dict[str, str] = {}  # of matrices in float32
 
     def one_name(self, name: str) -> str:
         return self.first.get(name, name)
@@ -55,9 +51,9 @@ class NetworkWeights:
         W, one = self.parameters[name], self.one_name(name)
         if one in self.rounded:
             return self.rounded[one].format, W.shape[0], W.shape[1]
-        if one not in self.narrow:
-            self.narrow[one] = narrowest(W.detach())
-        return DTYPES[self.narrow[one]], W.shape[0], W.shape[1]
+        if W.dtype == torch.float32 and one not in self.narrow:
+            self.narrow[one] = narrowest(W.detach().contiguous().numpy())
+        return self.narrow.get(one) or DTYPES[W.dtype], W.shape[0], W.shape[1]
 
     def matrix(self, name: str, format: str) -> Stored:
         stored = self.rounded.get(self.one_name(name))
@@ -70,20 +66,6 @@ class NetworkWeights:
     def vector(self, name: str) -> NDArray[np.float32] | None:
         p = self.parameters.get(name)
         return None if p is None else p.detach().float().contiguous().numpy()
-
-
-def narrowest(W: torch.Tensor) -> torch.dtype:
-    """Its own number format, or for float32 one of 16 bits that holds every number exactly."""
-    if W.dtype != torch.float32 or W.device.type != "cpu":
-        return W.dtype
-    used = np.uint32(0)  # which bits are not 0 everywhere: of 23 after the point bfloat16 has 7, and float16 has 10
-    for strip in W.split(ROWS):
-        used |= np.bitwise_or.reduce(strip.numpy().view(np.uint32), axis=None)
-        if used & 0x1FFF:
-            return torch.float32
-    if not used & 0xFFFF:
-        return torch.bfloat16
-    return torch.float16 if torch.equal(W.half().float(), W) else torch.float32
 
 
 def fingerprint(net: nn.Module) -> tuple[tuple[int, int], ...]:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
+from regard.store.named import Mapped
 from regard.store.quant import FORMATS, Bytes, Format, dequantise
 
 if TYPE_CHECKING:
@@ -87,8 +88,7 @@ class GGUF:
         self.version = version
         self.metadata = metadata
         self.tensors = tensors
-        self._mapped = mapped
-        self._data: Bytes = np.frombuffer(mapped, np.uint8)
+        self._mapped = Mapped(mapped)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,22 +102,19 @@ class GGUF:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.info(name).shape
 
+    def format(self, name: str) -> str:
+        return self.info(name).format
+
     def raw(self, name: str) -> Bytes:
         """The bytes of a tensor as they lie in the file: a view, not a copy."""
         info = self.info(name)
-        return self._data[info.offset : info.offset + info.nbytes]
+        return self._mapped.data[info.offset : info.offset + info.nbytes]
 
     def maps(self, array: Bytes) -> bool:
-        """Whether an array is a view into the file."""
-        return bool(np.may_share_memory(self._data, array))
+        return self._mapped.holds(array)
 
     def release(self) -> None:
-        """Give back the memory that reading has filled; what is read again comes from the disk again.
-
-        What somebody wrote into a view is forgotten too.
-        """
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._mapped.madvise(mmap.MADV_DONTNEED)
+        self._mapped.release()
 
     def array(self, name: str) -> NDArray[np.float32]:
         info = self.info(name)

@@ -1,53 +1,38 @@
-"""Safetensors checkpoints in Hugging Face's layout ⇄ named tensors.
+"""Safetensors checkpoints in Hugging Face's layout → named tensors.
 
 In comes a model directory (`model.safetensors`, or shards and their index) or one file; out goes a `Checkpoint` whose
-tensors are mapped from the disk, not read. `save_checkpoint` goes the other way. Each header is checked here before the
-safetensors library maps the file, so what is wrong is said in a sentence naming the file and the tensor. Pickles are
-never opened, since opening one runs whatever program is inside.
+tensors are mapped from the disk, not read. Each header is checked here before anything is mapped, so what is wrong is said
+in a sentence naming the file and the tensor. Pickles are never opened, since opening one runs whatever program is inside.
 """
 
-import json
 import math
+import mmap
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-from safetensors import SafetensorError, safe_open
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
-from regard.store.atomic import move_into_place, staging
 from regard.store.jsonfile import parse_object, read_json
-from regard.store.named import Planned
+from regard.store.named import Mapped
+from regard.store.quant import Bytes
+
+if TYPE_CHECKING:
+    import torch
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"}
 MAX_HEADER_BYTES = 16 << 20
 MAX_TENSORS = 100_000
 MAX_RANK = 8
-DTYPES = {
-    "BOOL": torch.bool,
-    "U8": torch.uint8,
-    "I8": torch.int8,
-    "U16": torch.uint16,
-    "I16": torch.int16,
-    "U32": torch.uint32,
-    "I32": torch.int32,
-    "U64": torch.uint64,
-    "I64": torch.int64,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F32": torch.float32,
-    "F64": torch.float64,
-}
-_FORMATS = {dtype: name for name, dtype in DTYPES.items()}
+# Number formats: the bytes of one number.
+SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8}
+SIZES |= {"F8_E4M3": 1, "F8_E5M2": 1, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
 
 
 @dataclass(frozen=True)
@@ -55,7 +40,7 @@ class Entry:
     """A tensor as a file's header describes it; its bytes are counted from the end of the header."""
 
     name: str
-    dtype: torch.dtype
+    format: str
     shape: tuple[int, ...]
     begin: int
     end: int
@@ -79,7 +64,7 @@ class Checkpoint:
                     )
                 self._entries[entry.name], self._home[entry.name] = entry, index
             self.metadata |= metadata
-        self._open = [_map_file(path) for path in self.files]
+        self._maps = [_map_file(path) for path in self.files]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,16 +81,38 @@ class Checkpoint:
     def shape(self, name: str) -> tuple[int, ...]:
         return self.entry(name).shape
 
-    def dtype(self, name: str) -> torch.dtype:
-        return self.entry(name).dtype
+    def format(self, name: str) -> str:
+        return self.entry(name).format
 
-    def tensor(self, name: str) -> torch.Tensor:
-        """The tensor in its own dtype, mapped privately: writing to it never reaches the disk."""
-        home = self._home[self.entry(name).name]
-        try:
-            return self._open[home].get_tensor(name)
-        except (SafetensorError, RuntimeError, ValueError) as problem:
-            raise _damaged(self.files[home], f"tensor {quoted(name)} cannot be read ({problem})") from problem
+    def dtype(self, name: str) -> "torch.dtype":
+        return dtypes()[self.entry(name).format]
+
+    def raw(self, name: str) -> Bytes:
+        """The bytes of a tensor as they lie in the file: a view, mapped privately."""
+        entry = self.entry(name)
+        return self._maps[self._home[name]].data[entry.begin : entry.end]
+
+    def array(self, name: str) -> NDArray[np.float32]:
+        """A tensor of floating point, in float32."""
+        entry, raw = self.entry(name), self.raw(name)
+        if entry.format == "BF16":
+            return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
+        return (
+            raw.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[entry.format]).astype(np.float32).reshape(entry.shape)
+        )
+
+    def tensor(self, name: str) -> "torch.Tensor":
+        """The tensor in its own dtype: writing to it never reaches the disk."""
+        import torch
+
+        return torch.from_numpy(self.raw(name)).view(self.dtype(name)).reshape(self.shape(name))
+
+    def maps(self, array: Bytes) -> bool:
+        return any(mapped.holds(array) for mapped in self._maps)
+
+    def release(self) -> None:
+        for mapped in self._maps:
+            mapped.release()
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,22 +206,24 @@ def _read_header(path: Path) -> tuple[list[Entry], dict[str, str]]:
 
 def _entry(path: Path, name: str, described: Any) -> Entry:
     subject = f"tensor {quoted(name)}"
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        raise _damaged(path, f"{subject} has half a character in its name")
     if not isinstance(described, dict) or described.keys() != {"dtype", "shape", "data_offsets"}:
         raise _damaged(path, f"{subject} is not described by a dtype, a shape and data_offsets")
     kind, shape, offsets = described["dtype"], described["shape"], described["data_offsets"]
-    dtype = DTYPES.get(kind) if isinstance(kind, str) else None
-    if dtype is None:
-        raise _damaged(path, f"{subject} has dtype {quoted(kind)}, which is none of {', '.join(DTYPES)}")
+    size = SIZES.get(kind) if isinstance(kind, str) else None
+    if size is None:
+        raise _damaged(path, f"{subject} has dtype {quoted(kind)}, which is none of {', '.join(SIZES)}")
     if not _are_sizes(shape) or len(shape) > MAX_RANK:
         raise _damaged(path, f"{subject} has shape {quoted(shape)}, not a list of at most {MAX_RANK} sizes")
     if not _are_sizes(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise _damaged(path, f"{subject} has data_offsets {quoted(offsets)}, not a beginning and an end")
-    needed, given = math.prod(shape) * dtype.itemsize, offsets[1] - offsets[0]
+    needed, given = math.prod(shape) * size, offsets[1] - offsets[0]
     if needed != given:
         raise _damaged(
             path, f"{subject} of shape {tuple(shape)} takes {needed} bytes, but its data_offsets span {given}"
         )
-    return Entry(name, dtype, tuple(shape), *offsets)
+    return Entry(name, kind, tuple(shape), *offsets)
 
 
 def _are_sizes(value: Any) -> bool:
@@ -237,119 +246,26 @@ def _check_layout(path: Path, entries: list[Entry], size: int) -> None:
         raise _damaged(path, f"the last {size - at} bytes belong to no tensor")
 
 
-def _map_file(path: Path) -> safe_open:
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError, ValueError, RuntimeError) as problem:
-        raise _damaged(path, f"the safetensors library refuses it ({problem})") from problem
+def _map_file(path: Path) -> Mapped:
+    """From the end of its header on."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        return Mapped(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), 8 + length)
 
 
-# ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def dtypes() -> "dict[str, torch.dtype]":
+    """Number formats as PyTorch names them."""
+    import torch
 
-
-def save_checkpoint(
-    directory: Path | str,
-    tensors: Mapping[str, torch.Tensor | Callable[[], torch.Tensor]] | Iterable[Planned],
-    *,
-    max_shard_bytes: int = 5_000_000_000,
-    metadata: Mapping[str, str] | None = None,
-) -> None:
-    """Write the tensors into `directory`, and remove files of an earlier save that are no longer part of it.
-
-    Tensors may be given as they are, or as functions that make them when their turn comes (and once before that, to
-    learn their shape), or `Planned`, which makes them once. One is held in memory at a time. All files are on the disk
-    before the first takes its name, so saving over the very checkpoint the tensors are mapped from is safe. `metadata`
-    is text for every file's header; by default the `format` that transformers looks for.
-    """
-    directory = Path(directory)
-    plans = [_planned(*pair) for pair in tensors.items()] if isinstance(tensors, Mapping) else list(tensors)
-    _check(directory, plans)
-    shards = _shards(plans, max_shard_bytes)
-    files = _file_names(len(shards))
-    with staging(directory) as stage:
-        for file, shard in zip(files, shards, strict=True):
-            write_file(stage / file, shard, {"format": "pt"} if metadata is None else metadata)
-        if len(shards) > 1:
-            (stage / INDEX).write_bytes(_index(files, shards))
-            files.append(INDEX)
-        if any((directory / file).exists() for file in files if file != SINGLE):
-            (directory / INDEX).unlink(missing_ok=True)  # lest old and new shards are ever opened as one checkpoint
-        move_into_place(stage, directory, files)
-        for path in directory.iterdir():
-            if path.name not in files and (path.name in {SINGLE, INDEX} or SHARD.fullmatch(path.name)):
-                path.unlink()
-
-
-def _planned(name: str, source: torch.Tensor | Callable[[], torch.Tensor]) -> Planned:
-    """A plan to write a tensor in the dtype it has."""
-    tensor = source if isinstance(source, torch.Tensor) else source()
-    if tensor.dtype not in _FORMATS:
-        raise CheckpointError(f"Tensor {quoted(name)} has dtype {tensor.dtype}, which safetensors files cannot hold.")
-    make = (lambda: source) if isinstance(source, torch.Tensor) else source
-    return Planned(name, tuple(tensor.shape), _FORMATS[tensor.dtype], make)
-
-
-def _check(directory: Path, plans: list[Planned]) -> None:
-    names = set()
-    for plan in plans:
-        subject = f"{directory} cannot be saved to: tensor {quoted(plan.name)}"
-        if plan.name in names or plan.name == "__metadata__":
-            raise CheckpointError(f"{subject} has a name that is taken.")
-        if plan.format not in DTYPES:
-            raise CheckpointError(f"{subject} is to be {plan.format}, which is none of {', '.join(DTYPES)}.")
-        names.add(plan.name)
-
-
-def _nbytes(plan: Planned) -> int:
-    return math.prod(plan.shape) * DTYPES[plan.format].itemsize
-
-
-def _shards(plans: list[Planned], most_bytes: int) -> list[list[Planned]]:
-    """Cut the list where a shard would become too large; a tensor larger than that has a shard to itself."""
-    shards: list[list[Planned]] = [[]]
-    filled = 0
-    for plan in plans:
-        if shards[-1] and filled + _nbytes(plan) > most_bytes:
-            shards.append([])
-            filled = 0
-        shards[-1].append(plan)
-        filled += _nbytes(plan)
-    return shards
-
-
-def _file_names(count: int) -> list[str]:
-    return [SINGLE] if count == 1 else [f"model-{i:05}-of-{count:05}.safetensors" for i in range(1, count + 1)]
-
-
-def _index(files: list[str], shards: list[list[Planned]]) -> bytes:
-    weight_map = {plan.name: file for file, shard in zip(files, shards, strict=True) for plan in shard}
-    total = sum(_nbytes(plan) for shard in shards for plan in shard)
-    text = json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=2)
-    return f"{text}\n".encode()
-
-
-def write_file(path: Path, plans: list[Planned], metadata: Mapping[str, str]) -> None:
-    """The length of the header u64, the header padded to 8 bytes, the tensors; wider numbers first, so all are aligned."""
-    plans = sorted(plans, key=lambda plan: -DTYPES[plan.format].itemsize)
-    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
-    at = 0
-    for plan in plans:
-        offsets = [at, at + _nbytes(plan)]
-        header[plan.name] = {"dtype": plan.format, "shape": list(plan.shape), "data_offsets": offsets}
-        at = offsets[1]
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("xb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for plan in plans:
-            file.write(_numbers(plan))
-
-
-def _numbers(plan: Planned) -> memoryview:
-    made = torch.as_tensor(plan.make())
-    if tuple(made.shape) != tuple(plan.shape):
-        raise CheckpointError(
-            f"Tensor {quoted(plan.name)} was planned with shape {tuple(plan.shape)}, made with {tuple(made.shape)}."
-        )
-    flat = made.detach().to("cpu", DTYPES[plan.format]).contiguous().reshape(-1)
-    return flat.view(torch.uint8).numpy().data
+    named = {
+        "BOOL": "bool",
+        "U8": "uint8",
+        "I8": "int8",
+        "U16": "uint16",
+        "I16": "int16",
+        "U32": "uint32",
+        "I32": "int32",
+    }
+    named |= {"U64": "uint64", "I64": "int64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F16": "float16"}
+    named |= {"BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+    return {format: getattr(torch, name) for format, name in named.items()}

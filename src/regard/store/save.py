@@ -22,7 +22,7 @@ from regard.store.named import Planned
 from regard.store.open import POOLING_TYPES, Pooling
 from regard.store.quant import FORMATS
 from regard.store.rounding import NAMES, is_rounded
-from regard.store.safetensors import save_checkpoint
+from regard.store.safetensors_write import save_checkpoint
 from regard.text.gguf_vocab import gguf_vocab
 from regard.text.tokenizer import Tokenizer
 

@@ -28,7 +28,8 @@ from regard.model.transformer import Network, build, tie
 from regard.store.atomic import flush, staging
 from regard.store.jsonfile import read_json
 from regard.store.named import Planned
-from regard.store.safetensors import open_checkpoint, write_file
+from regard.store.safetensors import open_checkpoint
+from regard.store.safetensors_write import write_file
 from regard.train.parallel import Parallel, laid_out
 
 log = logging.getLogger("regard")

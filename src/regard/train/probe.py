@@ -15,7 +15,7 @@ from regard.model.transformer import Network, Seq2Seq
 from regard.nn.see import watching
 from regard.store.atomic import staging
 from regard.store.named import Planned
-from regard.store.safetensors import write_file
+from regard.store.safetensors_write import write_file
 from regard.text.tokenizer import Tokenizer
 
 LONGEST = 64  # tokens
