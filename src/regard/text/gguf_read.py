@@ -6,7 +6,7 @@ pieces) and "bert" (WordPiece).
 """
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -133,9 +133,6 @@ def read(keys: Keys) -> Vocabulary:
     types = keys.array("tokenizer.ggml.token_type", int, len(tokens)) or [NORMAL] * len(tokens)
     if model == "bert":
         tokens = [_from_phantom(token, kind) for token, kind in zip(tokens, types, strict=True)]
-    if len(set(tokens)) < len(tokens):
-        twice = next(token for i, token in enumerate(tokens) if tokens.index(token) != i)
-        raise keys.damaged("tokenizer.ggml.tokens", f"the token {twice!r} is in it twice")
     ids = {role: i for role, i in _DEFAULT_IDS[model].items() if i < len(tokens)}
     for role, stem in ID_KEYS.items():
         if (i := keys.index(f"tokenizer.ggml.{stem}_token_id", len(tokens))) is not None:
@@ -154,7 +151,7 @@ def read(keys: Keys) -> Vocabulary:
     ):
         if (flag := keys.flag(f"tokenizer.ggml.{key}")) is not None:
             flags[key] = flag
-    return Vocabulary(
+    vocab = Vocabulary(
         keys.where,
         model,
         keys.text("tokenizer.ggml.pre") or "default",
@@ -165,6 +162,10 @@ def read(keys: Keys) -> Vocabulary:
         ids,
         flags,
     )
+    if len(vocab.table) < len(tokens):
+        twice = next(token for i, token in enumerate(tokens) if tokens.index(token) != i)
+        raise keys.damaged("tokenizer.ggml.tokens", f"the token {twice!r} is in it twice")
+    return vocab
 
 
 class Merges(Sequence[tuple[str, str]]):
@@ -172,9 +173,8 @@ class Merges(Sequence[tuple[str, str]]):
 
     def __init__(self, keys: Keys) -> None:
         self.spelled: list[str] = keys.array("tokenizer.ggml.merges", str)
-        if set(map(str.count, self.spelled, repeat(" "))) - {1} or any(
-            text.strip(" ") != text for text in self.spelled
-        ):
+        joined = f" {' '.join(self.spelled)} " if self.spelled else ""
+        if set(map(str.count, self.spelled, repeat(" "))) - {1} or "  " in joined:
             wrong = next(text for text in self.spelled if text.count(" ") != 1 or "" in text.split(" "))
             raise keys.damaged("tokenizer.ggml.merges", f"{wrong!r} is not two tokens with a space between")
 
@@ -182,8 +182,10 @@ class Merges(Sequence[tuple[str, str]]):
         return len(self.spelled)
 
     def __getitem__(self, i: Any) -> Any:
-        left, right = self.spelled[i].split(" ")
-        return left, right
+        return tuple(self.spelled[i].split(" "))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (tuple(text.split(" ")) for text in self.spelled)
 
 
 # ── the three kinds ─────────────────────────────────────────────────────────────────────────────────────────────────
