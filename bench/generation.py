@@ -1,5 +1,5 @@
 """Decoding and prefilling in float32 beside `transformers`, on the shapes of SmolLM2 and GPT-2 with random weights: by the
-native engine, which computes unless somebody looks inside, and by PyTorch."""
+native engine, which computes unless somebody looks inside, and by PyTorch. The peer computes in 32 bits throughout."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -44,22 +44,27 @@ def comparisons() -> Iterator[Comparison]:
         net = build(spec).eval().requires_grad_(False)
         assert isinstance(net, DecoderOnly)
         engine = engine_of_network(net, spec)
+        narrow = engine_of_network(
+            net.bfloat16().float(), spec
+        )  # as most checkpoints: float32 that was written in 16 bits
         assert engine is not None
-        for called, decoder, aims in (
-            ("float32", partial(FastDecoder, engine), (3.0, 1.0)),
-            ("float32, PyTorch", partial(Decoder, net), (None, None)),
+        assert narrow is not None
+        for called, native, decoder, aims in (
+            ("float32", engine, partial(FastDecoder, engine), (3.0, 1.0)),
+            ("float32 written in 16 bits", narrow, partial(FastDecoder, narrow), (3.0, 1.0)),
+            ("float32, PyTorch", engine, partial(Decoder, net), (None, None)),
         ):
             yield alternate(
                 f"{name}, {called}, decode 1 stream after {PROMPT} tokens",
                 "tok/s",
-                partial(decode, decoder, engine, [prompt], NEW),
+                partial(decode, decoder, native, [prompt], NEW),
                 partial(their_decode, theirs, ids),
                 aim=aims[0],
             )
             yield alternate(
                 f"{name}, {called}, prefill {LONG} tokens",
                 "tok/s",
-                partial(prefill, decoder, engine, whole),
+                partial(prefill, decoder, native, whole),
                 partial(their_prefill, theirs, ids),
                 aim=aims[1],
             )

@@ -117,7 +117,7 @@ class FileWeights:
         theirs = self.moves[self.one_name(name)].theirs
         stored, (rows, columns) = self.file.format(theirs), self.shapes[name]
         if stored == "F32" and theirs not in self.narrow:
-            self.narrow[theirs] = narrowest(self.file.array(theirs))
+            self.narrow[theirs] = narrowest(self.file.raw(theirs).view(np.float32))
         return self.narrow.get(theirs) or computed_as(stored), rows, columns
 
     def matrix(self, name: str, format: str) -> Stored:
