@@ -146,6 +146,27 @@ def test_logits_of_several_places_are_those_of_each(saved):
     assert np.array_equal(together, np.stack(expected))
 
 
+@torch.no_grad()
+def test_an_eight_bit_cache_is_the_reference_on_rounded_keys_and_values(saved):
+    """Each head's 32 numbers share a scale, a 127th of the largest."""
+
+    def rounded(name, X):
+        if not name.endswith(("attention.K_rotated", "attention.V")):
+            return X
+        *_, d_k = X.shape
+        blocks = torch.nn.functional.pad(X, (0, -d_k % 32)).unflatten(-1, (-1, 32))
+        scale = blocks.abs().amax(-1, keepdim=True) / 127
+        return (scale * torch.round(blocks / scale)).flatten(-2)[..., :d_k]
+
+    model = regard.load(saved("llama-gqa-tied"))
+    ours = FastDecoder(engine_of(model, cache="Q8_0"), ROWS, 1).start()
+    plain = np.stack([model(row)[0, -1].numpy() for row in ROWS])
+    with watching(rounded):
+        expected = np.stack([model(row)[0, -1].numpy() for row in ROWS])
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
+    assert np.abs(expected - plain).max() > 1e-2
+
+
 # ── integers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -1,18 +1,21 @@
 """What is said of a network without building it is what building it gives."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 
 import tiny
+from regard.engine.positions import rotations
 from regard.model.frequency import frequencies
 from regard.model.registry import spec_of
 from regard.model.shapes import shapes
-from regard.model.spec import RotaryScalingSpec
+from regard.model.spec import AttentionSpec, MLPSpec, PositionSpec, RotaryScalingSpec, StackSpec
 from regard.model.transformer import blueprint
 from regard.nn.position import Rotary, RotaryScaling
 from regard.store.safetensors import open_checkpoint
@@ -29,9 +32,33 @@ def test_names_and_shapes_are_the_networks(saved: Callable[[str], Path], name: s
 @pytest.mark.parametrize("theta", [5e3, 1e4, 1e5, 5e5, 1e6])
 @pytest.mark.parametrize("d_k", [8, 64, 96, 128])
 @pytest.mark.parametrize("kind", [None, "linear", "llama3"])
-def test_frequencies_are_the_definitions(d_k: int, theta: float, kind: str | None) -> None:
-    told = (kind, 8.0, 1.0, 4.0, 256)
-    definition = Rotary(d_k, theta, RotaryScaling(*told) if kind else None).frequencies(torch.device("cpu"))  # type: ignore[arg-type]
-    ours = frequencies(d_k, theta, RotaryScalingSpec(*told) if kind else None)  # type: ignore[arg-type]
+def test_frequencies_are_the_definitions(d_k: int, theta: float, kind: Literal["linear", "llama3"] | None) -> None:
+    """Both are computed in float64 and rounded once: the same bits, whatever the processor."""
+    scaling = None if kind is None else (kind, 8.0, 1.0, 4.0, 256)
+    definition = Rotary(d_k, theta, RotaryScaling(*scaling) if scaling else None).frequencies()
+    ours = frequencies(d_k, theta, RotaryScalingSpec(*scaling) if scaling else None)
     assert ours.dtype == np.float32
-    np.testing.assert_allclose(ours, definition.numpy(), rtol=3e-7, atol=0)
+    np.testing.assert_array_equal(ours, definition.numpy())
+
+
+def test_rotary_tables_are_rounded_once() -> None:
+    """Each cosine and sine is the float32 nearest to that of the angle, which is position × frequency in float32."""
+    stack = StackSpec(
+        n_layers=1,
+        n_vocab=8,
+        wiring="pre",
+        norm="rms",
+        eps=1e-6,
+        attention=AttentionSpec(heads=2, kv_heads=2, d_k=8),
+        mlp=MLPSpec(d_ff=8, activation="silu"),
+        positions=PositionSpec("rotary", limit=4096),
+    )
+    turn, (cosines, sines) = frequencies(8, 1e4), rotations(stack, 4096)
+    for p, i in ((0, 0), (1, 3), (17, 2), (4095, 1), (4095, 3)):
+        angle = float(np.float32(p) * turn[i])
+        assert cosines[p, i] == np.float32(math.cos(angle))
+        assert sines[p, i] == np.float32(math.sin(angle))
+    positions = torch.arange(4096)[None]
+    cos, sin = Rotary(8)(positions)
+    np.testing.assert_array_equal(cos[0, 0, :, :4].numpy(), cosines)
+    np.testing.assert_array_equal(sin[0, 0, :, 4:].numpy(), sines)

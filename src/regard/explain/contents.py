@@ -122,7 +122,7 @@ def plain_fact(value: Any) -> Any:
     if isinstance(value, Sinusoidal):
         return {"d": value.d, "halves": value.halves, "stretch": value.stretch, "offset": value.offset}
     if isinstance(value, Rotary):
-        return {"frequencies": value.frequencies(torch.device("cpu")).tolist()}
+        return {"frequencies": value.frequencies().tolist()}
     if callable(value):
         return next(name for name, function in ACTIVATIONS.items() if function is value)
     return value
