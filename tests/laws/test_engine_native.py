@@ -17,11 +17,12 @@ import tiny
 import tiny_tokenizers
 from regard.engine import of_network
 from regard.engine.decode import Decoder, Translator
-from regard.engine.fast import CACHES, Engine, FastDecoder, FastTranslator, Side, suits
+from regard.engine.fast import CACHES, Engine, FastDecoder, FastTranslator, Side
 from regard.engine.lanes import NativeLanes, Piece
 from regard.engine.native import library as native
 from regard.engine.of_network import NetworkWeights
 from regard.engine.settings import Settings
+from regard.engine.supported import unsupported
 from regard.errors import ConfigError, GenerationError
 from regard.nn.see import watching
 from regard.store.gguf import read_gguf
@@ -95,8 +96,8 @@ def test_encoders(name, saved):
 
 
 def test_what_it_does_not_know_is_left_to_the_reference(saved):
-    assert not suits(regard.load(saved("gru")).spec)
-    assert not suits(regard.load(saved("bart-classify")).spec)
+    assert unsupported(regard.load(saved("gru")).spec)
+    assert unsupported(regard.load(saved("bart-classify")).spec)
     assert regard.load(saved("gru")).engine is None
 
 
@@ -417,7 +418,7 @@ def test_whoever_watches_sees_the_reference(saved):
 def test_choosing_the_engine(saved, monkeypatch, caplog):
     with pytest.raises(ConfigError, match="auto, native, torch"):
         regard.load(saved("gpt2"), engine="fast")
-    with pytest.raises(ConfigError, match="does not know this gru"):
+    with pytest.raises(ConfigError, match="does not know recurrent of this gru network"):
         regard.load(saved("gru"), engine="native")
     assert regard.load(saved("gpt2"), engine="torch").engine is None
     monkeypatch.setenv("REGARD_LIBRARY", "/nowhere/engine.so")

@@ -6,12 +6,14 @@ when somebody looks into it, or changes it; then it is packed as it is. REGARD_E
 """
 
 import ctypes
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from regard.engine.fast import Engine, suits
+from regard.engine.fast import Engine
 from regard.engine.native.library import library
 from regard.engine.packing import Progress
+from regard.engine.supported import unsupported
 from regard.engine.weights import FileWeights
 from regard.errors import ConfigError
 from regard.model.shapes import count_parameters
@@ -20,6 +22,7 @@ from regard.store.gguf import GGUF
 from regard.store.open import Opened, refuse_if_too_large
 from regard.store.quant import named_format
 
+log = logging.getLogger("regard")
 ENGINES = ("auto", "native", "torch")
 HEADS = ("lm", "none")  # after which the engine has all that is asked of a network; others are PyTorch's
 FLOATS = {"F64", "F32", "F16", "BF16"}
@@ -32,12 +35,12 @@ def wanted(engine: str, spec: Spec, device: str) -> bool:
         raise ConfigError(f"engine is {engine!r}; it can be {', '.join(ENGINES)}.")
     if engine == "torch":
         return False
-    reasons = {
-        "it has not been built, or REGARD_ENGINE says torch": library() is None,
-        f"it does not know this {spec.family} network": not suits(spec),
-        f"it computes on the CPU, not on {device}": device != "cpu",
-    }
-    reason = next((reason for reason, applies in reasons.items() if applies), None)
+    reason = "it has not been built, or REGARD_ENGINE says torch" if library() is None else None
+    if reason is None and (what := unsupported(spec)) is not None:
+        reason = f"it does not know {what} of this {spec.family} network"
+        log.info("PyTorch computes: the native engine does not know %s of this %s network.", what, spec.family)
+    if reason is None and device != "cpu":
+        reason = f"it computes on the CPU, not on {device}"
     if reason is not None and engine == "native":
         raise ConfigError(f"The native engine cannot be used: {reason}.")
     return reason is None

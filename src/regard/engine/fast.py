@@ -23,21 +23,12 @@ from regard.engine.positions import rotations
 from regard.engine.rank import Floats
 from regard.engine.threads import threads as threads_now
 from regard.engine.weights import Weights
+from regard.errors import ConfigError
+from regard.model.shapes import shapes
 from regard.model.spec import Spec, StackSpec
 
-LONGEST = 1 << 16  # tokens of a table of positions, or of a text that is read whole
 MOST_THREADS = 64
 CACHES = ("F32", "F16", "Q8_0")
-
-
-def suits(spec: Spec) -> bool:
-    """Whether the engine knows everything that this network does, and has room for its tables."""
-    if spec.recurrent is not None or (spec.decoder is not None and spec.head.kind != "lm"):
-        return False
-    stacks = spec.stacks.values()
-    known = all(s.mlp.activation in c.ACTIVATIONS and s.attention.d_k <= c.WIDEST_HEAD for s in stacks)
-    bounded = [s for s in stacks if s is not spec.decoder or s.positions.kind != "rotary"]
-    return known and all(s.positions.limit <= LONGEST for s in bounded)
 
 
 class Text:
@@ -130,6 +121,7 @@ class Engine:
         self.lock = threading.Lock()
         self.last: Text | None = None  # the text begun last on its own: a conversation goes on where it was
         self.arena = Arena(native)
+        self.read_names = set[str]()  # of the parameters that steps use
         self.crossed: c.Cache | None = None
         self.reader: Side | None = None
         self.writer: Side | None = None
@@ -138,13 +130,22 @@ class Engine:
         if spec.encoder:
             self.read = self._cache(spec.encoder, 1)  # a layer's keys and values, forgotten after it
             self.desk = zeros(0, dtype=np.uint8)  # where they lie
-            builder = Builder(native, self.arena, weights, spec, max(max_rows, spec.source_context))
+            builder = Builder(native, self.arena, weights, spec, max(max_rows, spec.source_context), self.read_names)
             self.reader = Side(builder, spec.encoder, self._plan_reading(builder, spec.encoder), self.threads)
         if spec.decoder:
             self.written = self._cache(spec.decoder, spec.decoder.n_layers)
-            builder = Builder(native, self.arena, weights, spec, max_rows)
+            builder = Builder(native, self.arena, weights, spec, max_rows, self.read_names)
             self.writer = Side(builder, spec.decoder, self._plan_writing(builder, spec.decoder), self.threads)
+        self._refuse_unread(weights)
         self.arena.fill(progress, meanwhile)
+
+    def _refuse_unread(self, weights: Weights) -> None:
+        """A parameter that no step reads means that the plan is of another network. Heads other than lm are PyTorch's."""
+        unread = [name for name in shapes(self.spec) if weights.one_name(name) not in self.read_names]
+        if self.spec.decoder is None:
+            unread = [name for name in unread if name.partition(".")[0] not in ("head", "pooler", "unembed")]
+        if unread:
+            raise ConfigError(f"The native engine has no step that reads {unread[0]}; load with engine='torch'.")
 
     def _cache(self, stack: StackSpec, layers: int) -> c.Cache:
         a = stack.attention

@@ -37,8 +37,11 @@ def apart(width: int) -> int:
 class Builder:
     """Collects steps, the matrices they need and the buffers they work on."""
 
-    def __init__(self, native: ctypes.CDLL, arena: Arena, weights: Weights, spec: Spec, max_rows: int) -> None:
+    def __init__(
+        self, native: ctypes.CDLL, arena: Arena, weights: Weights, spec: Spec, max_rows: int, read_names: set[str]
+    ) -> None:
         self.native, self.arena, self.weights, self.spec, self.max_rows = native, arena, weights, spec, max_rows
+        self.read_names = read_names  # gets the names of all parameters that steps use
         self.steps: list[c.Step] = []
         self.kept: list[Any] = []  # what steps point at
         self.widest = c.LANES  # columns of products' inputs
@@ -64,9 +67,13 @@ class Builder:
         self.kept.append(array)
         return array
 
+    def read_vector(self, name: str) -> Floats | None:
+        self.read_names.add(self.weights.one_name(name))
+        return self.weights.vector(name)
+
     def vector(self, *names: str) -> Floats | None:
         """Vectors end to end, filled up with zeros to whole groups; None if there are none."""
-        parts = [self.weights.vector(name) for name in names]
+        parts = [self.read_vector(name) for name in names]
         if all(part is None for part in parts):
             return None
         whole = np.concatenate([part for part in parts if part is not None])
@@ -77,6 +84,7 @@ class Builder:
     def matrix(self, *names: str, format: str | None = None) -> c.Matrix:
         """One matrix, or several of the same width below each other; in float32 if their formats differ."""
         key = tuple(self.weights.one_name(name) for name in names)
+        self.read_names.update(key)
         if key not in self.matrices:
             forms = [self.weights.form(name) for name in names]
             chosen = format or self.common(*names)
@@ -175,7 +183,7 @@ class Builder:
         """A vector for every position, with that of the first token type where there are types."""
         p, d = stack.positions, self.spec.d
         if p.kind == "learned":
-            learned = self.weights.vector(f"{path}.positions.weight")
+            learned = self.read_vector(f"{path}.positions.weight")
             assert learned is not None
             table = learned[p.offset : p.offset + p.limit]
         elif p.kind == "sinusoidal":
@@ -185,7 +193,7 @@ class Builder:
         else:
             return None
         if stack.n_types:
-            types = self.weights.vector(f"{path}.types.weight")
+            types = self.read_vector(f"{path}.types.weight")
             assert types is not None
             table = table + types[0]
         return self.keep(np.ascontiguousarray(table, np.float32))

@@ -4,8 +4,8 @@ A family turns a config.json into a `Spec`; `transformer.build` turns a `Spec` i
 page and `regard inspect` read the same `Spec`.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from regard.errors import ConfigError
 from regard.model.config import LARGEST_SIZE
@@ -158,6 +158,7 @@ class Spec:
 
     def check(self) -> "Spec":
         """Refuse what cannot be built, in words."""
+        refuse_unknown_choices("", self)
         for name, stack in self.stacks.items():
             a = stack.attention
             if a.heads % a.kv_heads:
@@ -176,6 +177,18 @@ class Spec:
             if id is not None and id >= n_vocab:
                 raise ConfigError(f"{name} is {id}, but the vocabulary ends at {n_vocab - 1}.")
         return self
+
+
+def refuse_unknown_choices(path: str, part: Any) -> None:
+    """A field that may be one of a few words must be one of them: nothing may be built for a word that nobody knows."""
+    hints = get_type_hints(type(part))
+    for one in fields(part):
+        value, hint = getattr(part, one.name), hints[one.name]
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            words = ", ".join(map(repr, get_args(hint)))
+            raise ConfigError(f"The spec's {path}{one.name} is {value!r}; it can be {words}.")
+        if is_dataclass(value):
+            refuse_unknown_choices(f"{path}{one.name}.", value)
 
 
 def head_size(d: int, heads: int, d_k: int | None = None) -> int:
