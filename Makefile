@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 	@touch $@
 
 # Installing has built the engine; this builds it again after its sources changed.
-$(NATIVE)/engine.so: $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h) | $(STAMP)
+$(NATIVE)/engine.so: $(wildcard $(NATIVE)/*.c $(NATIVE)/*.h) $(NATIVE)/build.py | $(STAMP)
 	@$(BIN)/python -m regard.engine.native.build || true
 
 check: setup

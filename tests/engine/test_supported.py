@@ -9,7 +9,8 @@ import pytest
 
 import regard
 from regard.engine.fast import Engine
-from regard.engine.native.library import library
+from regard.engine.native import build
+from regard.engine.native.library import library, open_library
 from regard.engine.of_network import NetworkWeights
 from regard.engine.supported import READ, unsupported
 from regard.errors import ConfigError
@@ -95,3 +96,26 @@ def test_a_parameter_that_no_step_reads_is_refused(name: str, saved: Callable[[s
     monkeypatch.setattr(fast, "shapes", lambda spec: more)
     with pytest.raises(ConfigError, match=rf"no step that reads {stack}\.0\.attention\.norm_q\.weight"):
         Engine(model.spec, NetworkWeights(model.net, model.spec))
+
+
+@pytest.mark.skipif(library() is None, reason="the native engine is not built here")
+def test_a_library_of_other_sources_is_refused(tmp_path: Path) -> None:
+    """Structs of the same size do not make it the same engine: each library carries a hash of its sources."""
+    built, old = Path(build.HERE, build.NAME).read_bytes(), tmp_path / build.NAME
+    assert built.count(build.sources().encode()) == 1
+    old.write_bytes(built.replace(build.sources().encode(), b"0" * 64))
+    with pytest.raises(OSError, match=r"was built from other sources: run python -m regard\.engine\.native\.build"):
+        open_library(old)
+
+
+def test_every_source_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, here = build.sources(), build.HERE
+    for file in [*here.glob("*.[ch]")]:
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    monkeypatch.setattr(build, "HERE", tmp_path)
+    assert build.sources() == before
+    for file in sorted(tmp_path.glob("*.[ch]")):
+        text = file.read_bytes()
+        file.write_bytes(text + b" ")
+        assert build.sources() != before, file.name
+        file.write_bytes(text)

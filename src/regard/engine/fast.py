@@ -121,7 +121,7 @@ class Engine:
         self.lock = threading.Lock()
         self.last: Text | None = None  # the text begun last on its own: a conversation goes on where it was
         self.arena = Arena(native)
-        self.read_names = set[str]()  # of the parameters that steps use
+        builders = list[Builder]()
         self.crossed: c.Cache | None = None
         self.reader: Side | None = None
         self.writer: Side | None = None
@@ -130,22 +130,16 @@ class Engine:
         if spec.encoder:
             self.read = self._cache(spec.encoder, 1)  # a layer's keys and values, forgotten after it
             self.desk = zeros(0, dtype=np.uint8)  # where they lie
-            builder = Builder(native, self.arena, weights, spec, max(max_rows, spec.source_context), self.read_names)
+            builder = Builder(native, self.arena, weights, spec, max(max_rows, spec.source_context))
+            builders.append(builder)
             self.reader = Side(builder, spec.encoder, self._plan_reading(builder, spec.encoder), self.threads)
         if spec.decoder:
             self.written = self._cache(spec.decoder, spec.decoder.n_layers)
-            builder = Builder(native, self.arena, weights, spec, max_rows, self.read_names)
+            builder = Builder(native, self.arena, weights, spec, max_rows)
+            builders.append(builder)
             self.writer = Side(builder, spec.decoder, self._plan_writing(builder, spec.decoder), self.threads)
-        self._refuse_unread(weights)
+        refuse_unread(spec, weights, set[str]().union(*(builder.read_names for builder in builders)))
         self.arena.fill(progress, meanwhile)
-
-    def _refuse_unread(self, weights: Weights) -> None:
-        """A parameter that no step reads means that the plan is of another network. Heads other than lm are PyTorch's."""
-        unread = [name for name in shapes(self.spec) if weights.one_name(name) not in self.read_names]
-        if self.spec.decoder is None:
-            unread = [name for name in unread if name.partition(".")[0] not in ("head", "pooler", "unembed")]
-        if unread:
-            raise ConfigError(f"The native engine has no step that reads {unread[0]}; load with engine='torch'.")
 
     def _cache(self, stack: StackSpec, layers: int) -> c.Cache:
         a = stack.attention
@@ -318,6 +312,15 @@ class Engine:
             side.run(total)
             states = side.states[:total, : self.spec.d].copy()
         return np.split(states, np.cumsum(lengths)[:-1])
+
+
+def refuse_unread(spec: Spec, weights: Weights, read_names: set[str]) -> None:
+    """A parameter that no step reads means that the plan is of another network. Heads other than lm are PyTorch's."""
+    unread = [name for name in shapes(spec) if weights.one_name(name) not in read_names]
+    if spec.decoder is None:
+        unread = [name for name in unread if name.partition(".")[0] not in ("head", "pooler", "unembed")]
+    if unread:
+        raise ConfigError(f"The native engine has no step that reads {unread[0]}; load with engine='torch'.")
 
 
 class Source:

@@ -37,11 +37,9 @@ def apart(width: int) -> int:
 class Builder:
     """Collects steps, the matrices they need and the buffers they work on."""
 
-    def __init__(
-        self, native: ctypes.CDLL, arena: Arena, weights: Weights, spec: Spec, max_rows: int, read_names: set[str]
-    ) -> None:
+    def __init__(self, native: ctypes.CDLL, arena: Arena, weights: Weights, spec: Spec, max_rows: int) -> None:
         self.native, self.arena, self.weights, self.spec, self.max_rows = native, arena, weights, spec, max_rows
-        self.read_names = read_names  # gets the names of all parameters that steps use
+        self.read_names = set[str]()  # of the parameters that steps use
         self.steps: list[c.Step] = []
         self.kept: list[Any] = []  # what steps point at
         self.widest = c.LANES  # columns of products' inputs

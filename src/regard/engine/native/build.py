@@ -18,6 +18,16 @@ AVX2 = "-mavx2 -mfma -mf16c".split()
 SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1".split()
 
 
+def sources() -> str:
+    """A hash of what a library is made from here. Each one carries its own, so that none is used beside other sources."""
+    import hashlib
+
+    made_from = hashlib.sha256(repr((FLAGS, AVX2)).encode())
+    for file in sorted(HERE.glob("*.[ch]")):
+        made_from.update(f"\0{file.name}\0".encode() + file.read_bytes())
+    return made_from.hexdigest()
+
+
 class NoCompiler(Exception):
     """There is no C compiler, or it failed; the sentence says which."""
 
@@ -44,7 +54,8 @@ def commands(cc: list[str], objects: Path, target: Path, sanitize: bool) -> tupl
     flags = FLAGS + (SANITIZE if sanitize else [])
     sets: dict[str, list[str]] = {"portable": [], **({"avx2": AVX2} if x86 else {})}
     units = [(file, f"{file}.{isa}.o", [f"-DISA={isa}", *extra]) for isa, extra in sets.items() for file in KERNELS]
-    units += [(file, f"{file}.o", ["-DWITH_AVX2"] if x86 else []) for file in SHARED]
+    shared = [f'-DSOURCES="{sources()}"', *(["-DWITH_AVX2"] if x86 else [])]
+    units += [(file, f"{file}.o", shared) for file in SHARED]
     compiling = [[*cc, *flags, *extra, "-c", str(HERE / file), "-o", str(objects / o)] for file, o, extra in units]
     linking = [*cc, *flags, "-shared", *(str(objects / o) for _, o, _ in units), "-lm", "-o", str(target)]
     return compiling, linking

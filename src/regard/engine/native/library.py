@@ -11,7 +11,7 @@ from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 
-from regard.engine.native.build import NAME
+from regard.engine.native.build import NAME, sources
 
 log = logging.getLogger("regard")
 
@@ -83,6 +83,7 @@ class Plan(ctypes.Structure):
 
 SIGNATURES = {
     "regard_run": (c_int, [POINTER(Plan), POINTER(Batch)]),
+    "regard_sources": (c_char_p, []),
     "regard_sizes": (c_int, [POINTER(c_int64)]),
     "regard_packed_bytes": (c_int64, [c_int32, c_int64, c_int64]),
     "regard_pack": (c_int, [POINTER(Packing), c_int64, c_int32, POINTER(c_int64)]),
@@ -104,7 +105,9 @@ def open_library(path: Path) -> ctypes.CDLL:
     sizes = (c_int64 * 6)()
     native.regard_sizes(sizes)
     if list(sizes) != [ctypes.sizeof(struct) for struct in (Matrix, Packing, Cache, Step, Batch, Plan)]:
-        raise OSError(f"{path} was built from other sources; build it again.")
+        raise OSError(f"{path} has other structs than this Python")
+    if native.regard_sources().decode() != sources():
+        raise OSError(f"{path} was built from other sources: run python -m regard.engine.native.build")
     return native
 
 

@@ -247,6 +247,8 @@ int regard_run(const plan *p, const batch *b) {
 
 /* ── what Python must know ────────────────────────────────────────────────────────────────────────────────────────── */
 
+const char *regard_sources(void) { return SOURCES; } /* build.py's hash of what this library was made from */
+
 int regard_sizes(int64_t *sizes) {
     const int64_t all[] = {sizeof(matrix), sizeof(packing), sizeof(cache), sizeof(step), sizeof(batch), sizeof(plan)};
     memcpy(sizes, all, sizeof all);
