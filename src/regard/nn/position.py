@@ -68,7 +68,6 @@ class RotaryScaling:
     original_positions: int = 8192
 
     def apply(self, frequency: Tensor) -> Tensor:
-        """Of frequencies in float64."""
         if self.kind == "linear":
             return frequency / self.factor
         wavelengths = self.original_positions * frequency / (2 * math.pi)  # how many fit into the original context
@@ -85,14 +84,15 @@ class Rotary(nn.Module):
         self.d_k, self.theta, self.scaling = d_k, theta, scaling
 
     def frequencies(self) -> Tensor:
-        """Radians per position of each pair, (d_k/2,) in float32. Powers, sines and cosines differ in the last bit between
-        processors; computed in float64 and rounded once, they are the same on all of them."""
-        frequency = self.theta ** -(torch.arange(0, self.d_k, 2, dtype=torch.float64) / self.d_k)
-        return (frequency if self.scaling is None else self.scaling.apply(frequency)).float()
+        """Radians per position of each pair, (d_k/2,), by the very operations of `transformers`, to whose bits logits can
+        be compared. The native engine's table (model/frequency.py) is the same on every processor, as PyTorch's is not."""
+        exponent = torch.arange(0, self.d_k, 2, dtype=torch.float32) / self.d_k
+        frequency = 1.0 / self.theta**exponent
+        return frequency if self.scaling is None else self.scaling.apply(frequency)
 
     def forward(self, positions: Tensor) -> Angles:
         angle = positions.float()[:, None, :, None] * self.frequencies().to(positions.device)  # (B, 1, N, d_k/2)
-        cos, sin = angle.double().cos().float(), angle.double().sin().float()
+        cos, sin = angle.cos(), angle.sin()
         return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
 
 
