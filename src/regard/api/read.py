@@ -4,7 +4,8 @@ In: a model and what it shall read. Out: logits, vectors, classes, tags, filled 
 states come from the native engine where it can.
 """
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from regard.engine.decode import pad
 from regard.engine.encode import Progress, pool, run_batched
-from regard.errors import TaskError
+from regard.errors import TaskError, no_row
 from regard.model.transformer import DecoderOnly, EncoderOnly, Seq2Seq, class_logits
 
 if TYPE_CHECKING:
@@ -71,19 +72,33 @@ def batch(model: "Model", ids: Ids, name: str, n_vocab: int, limit: int) -> tupl
     """Ids as (B, N), rows of different lengths padded on the right, checked against the vocabulary."""
     real = None
     if isinstance(ids, Tensor):
-        made = ids
-    elif ids and isinstance(ids[0], Sequence):
-        made, real = pad(ids, model.spec.pad_id or 0, left=False, device=model.device)  # type: ignore[arg-type]
+        made = ids[None] if ids.dim() == 1 else ids
     else:
-        made = torch.tensor(ids, dtype=torch.long)
-    made = made[None] if made.dim() == 1 else made
+        rows = ids if ids and isinstance(ids[0], Sequence) else [ids]
+        listed = [whole(row, name, n_vocab) for row in rows]
+        made, real = pad(listed, model.spec.pad_id or 0, left=False, device=model.device)
     if made.dim() != 2 or not made.numel() or made.is_floating_point():
         raise TaskError(f"{name} must be a list of token ids or a batch of them, not of shape {tuple(made.shape)}.")
-    if not 0 <= int(made.min()) <= int(made.max()) < n_vocab:
-        raise TaskError(f"{name} hold {int(made.max())}, but the vocabulary ends at {n_vocab - 1}.")
+    check_range((int(made.min()), int(made.max())), name, n_vocab)
     if model.spec.learns_positions and made.shape[1] > limit:
         raise TaskError(f"{name} are {made.shape[1]} tokens long, but the model has {limit} positions.")
     return made.to(model.device, torch.long), real
+
+
+def whole(ids: Any, name: str, n_vocab: int) -> list[int]:
+    """Given ids as whole numbers of Python, which a tensor can hold."""
+    try:
+        listed = [operator.index(id) for id in ids]
+    except TypeError:
+        raise TaskError(f"{name} must be token ids, which are whole numbers.") from None
+    check_range(listed, name, n_vocab)
+    return listed
+
+
+def check_range(ids: Iterable[int], name: str, n_vocab: int) -> None:
+    for id in ids:
+        if not 0 <= id < n_vocab:
+            raise TaskError(no_row(id, n_vocab, name))
 
 
 def like(values: Ids, ids: Tensor, name: str) -> Tensor:

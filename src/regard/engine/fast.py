@@ -7,6 +7,7 @@ bit, on what else is in the batch.
 
 import ctypes
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from itertools import islice
 
 import numpy as np
 
+from regard.engine.ids import check_ids, check_length
 from regard.engine.native import library as c
 from regard.engine.native.library import library
 from regard.engine.packing import Arena, Progress, up
@@ -91,6 +93,7 @@ class Side:
         self.plan, self.threads = Plan(builder, threads, stack.attention.d_k), threads
         self.rows, self.states = Rows(builder.max_rows), X
         self.stack, self.turns = stack, stack.positions.kind == "rotary"
+        self.limit = sys.maxsize if self.turns and not stack.n_types else stack.positions.limit  # rows of a table
         self.cosines = self.sines = np.zeros((0, 0), np.float32)
 
     def turn_until(self, capacity: int) -> None:
@@ -98,6 +101,7 @@ class Side:
         if self.turns and len(self.cosines) < capacity:
             self.cosines, self.sines = rotations(self.stack, up(capacity, 1024))
             self.rows.struct.cosines, self.rows.struct.sines = self.cosines.ctypes.data, self.sines.ctypes.data
+            self.rows.struct.angles = len(self.cosines)
 
     def run(self, rows: int, wanted: int = 0) -> None:
         """How many threads it takes does not change a bit of the result."""
@@ -223,8 +227,12 @@ class Engine:
         """Read new tokens of every text; logits of what follows its last `wanted` tokens, one unless told: (Σ wanted,
         n_vocab), text after text."""
         assert self.writer is not None
+        for ids in tokens:
+            check_ids(ids, self.spec.n_vocab)
         with self.lock:
             lengths = [text.length for text in texts]
+            for length, ids in zip(lengths, tokens, strict=True):
+                check_length(length + len(ids), min(capacity, self.writer.limit))
             try:
                 return self._write(self.writer, texts, tokens, capacity, sources, wanted or [1] * len(texts))
             except BaseException:  # Ctrl-C: what was not read to its end is not known
@@ -248,7 +256,7 @@ class Engine:
         rows.struct.source_capacity = sources[0].capacity if sources else 0
         filled = chosen = done = 0
         for i, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
-            assert 0 < len(ids) <= capacity - text.length, "a text outgrew its cache"
+            assert len(ids), "a text without new tokens"
             assert wanted[i] <= len(ids), "more was asked about than is read"
             left = list(ids)
             while left:
@@ -272,17 +280,25 @@ class Engine:
     def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Floats]:
         """The states of each text, (N, d), of an encoder on its own."""
         assert self.crossed is None
+        self._check_read(rows)
         return (states for group in self._groups(rows) for states in self._encode(group, None))
 
     def sources(self, rows: Sequence[Sequence[int]]) -> "list[Source]":
         """Each text read, for a decoder to look up."""
         assert self.crossed is not None
+        self._check_read(rows)
         capacity = up(max(map(len, rows)), 32)
         made = [Source(self.text_bytes(self.crossed, capacity), capacity, len(row)) for row in rows]
         left = iter(made)
         for group in self._groups(rows):
             self._encode(group, list(islice(left, len(group))))
         return made
+
+    def _check_read(self, rows: Sequence[Sequence[int]]) -> None:
+        assert self.reader is not None
+        for row in rows:
+            check_ids(row, self.spec.source_vocab)
+            check_length(len(row), min(self.reader.plan.max_rows, self.reader.limit))
 
     def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
         """Texts that go through together."""

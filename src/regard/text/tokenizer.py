@@ -19,7 +19,7 @@ from tokenizers import pre_tokenizers
 from regard.errors import TokenizerError
 from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
 from regard.text.files import read_directory
-from regard.text.reading import guarded
+from regard.text.reading import frame_ids, guarded
 from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, piece_bytes
 
 
@@ -54,7 +54,8 @@ class Tokenizer:
         self.chat_templates = dict(chat_templates or {})
         self.model_max_length = model_max_length
         ids = self.vocab.values() if ids is None else ids
-        self.n_tokens, self.n_vocab = len(ids), max(ids, default=-1) + 1
+        self._frame = frame_ids(raw)
+        self.n_tokens, self.n_vocab = len(ids), max(max(ids, default=-1), *self._frame, -1) + 1
         self.special_ids = frozenset(special_tokens(raw))
         self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
         for role, token in self.specials.items():
@@ -122,9 +123,9 @@ class Tokenizer:
         return self._plain
 
     def check_vocab(self, n_rows: int) -> None:
-        """Refuse a vocabulary that does not fit an embedding of `n_rows` rows."""
+        """Refuse a vocabulary, or ids put around texts, that an embedding of `n_rows` rows has no rows for."""
         if self.n_vocab > n_rows:
-            token = self.raw.id_to_token(self.n_vocab - 1)
+            token = self.raw.id_to_token(self.n_vocab - 1) or self._frame[self.n_vocab - 1]
             raise TokenizerError(
                 f"{self.where} gives {token!r} the id {self.n_vocab - 1}, but the model's embedding has only "
                 f"{n_rows} rows; use the tokenizer the model was trained with, or enlarge the embedding."
