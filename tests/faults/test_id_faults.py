@@ -9,31 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from tokenizers import processors
 
 import regard
-import tiny_text
 from regard.engine.fast import FastDecoder
 from regard.engine.lanes import NativeLanes, Piece
 from regard.errors import GenerationError, RegardError, TaskError, TokenizerError, TooLong, UnknownId
 
 BEYOND = 10**7
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`made(name)`: a tiny model of `tiny_text.MODELS`, saved once."""
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    done: dict[str, Path] = {}
-
-    def save(name: str) -> Path:
-        if name not in done:
-            done[name] = tiny_text.save(name, tmp_path_factory.mktemp("ids") / name)
-        return done[name]
-
-    return save
 
 
 def template(id: int) -> Any:
@@ -55,8 +38,8 @@ FRAMES: dict[str, Callable[[int], Any]] = {
 
 @pytest.mark.parametrize("id", [300, BEYOND, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("kind", FRAMES)
-def test_ids_of_a_post_processor_are_compared_with_the_embedding(made: Any, tmp_path: Path, kind: str, id: int) -> None:
-    folder = shutil.copytree(made("encoder"), tmp_path / "model")
+def test_ids_of_a_post_processor(tiny_model: Any, tmp_path: Path, kind: str, id: int) -> None:
+    folder = shutil.copytree(tiny_model("encoder"), tmp_path / "model")
     file = folder / "tokenizer.json"
     said = json.loads(file.read_text())
     said["post_processor"] = json.loads(FRAMES[kind](id).__getstate__())
@@ -66,8 +49,8 @@ def test_ids_of_a_post_processor_are_compared_with_the_embedding(made: Any, tmp_
         regard.load(folder)
 
 
-def test_ids_of_a_training_runs_post_processor(made: Any, tmp_path: Path) -> None:
-    checkpoint = shutil.copytree(made("decoder"), tmp_path / "run" / "checkpoint-1")
+def test_ids_of_a_training_runs_post_processor(tiny_model: Any, tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(tiny_model("decoder"), tmp_path / "run" / "checkpoint-1")
     (tmp_path / "run" / "latest").symlink_to("checkpoint-1")
     file = checkpoint / "tokenizer.json"
     said = json.loads(file.read_text())
@@ -108,10 +91,10 @@ WORK: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
 @pytest.mark.parametrize("id", [None, BEYOND, 2**31, 2**32 - 1])
 @pytest.mark.parametrize("name", WORK)
 def test_every_path_refuses_what_the_embedding_has_no_row_for(
-    made: Any, name: str, engine: str, id: int | None
+    tiny_model: Any, name: str, engine: str, id: int | None
 ) -> None:
     """The tokenizer is spoilt after it was checked; None: the first id that there is no row for."""
-    model = regard.load(made(name), engine=engine)
+    model = regard.load(tiny_model(name), engine=engine)
     id = model.spec.n_vocab if id is None else id
     for raw in (model.tokenizer.raw, model.tokenizer.plain):
         raw.post_processor = FRAMES["template"](id)
@@ -141,8 +124,8 @@ def test_both_vocabularies_of_an_encoder_decoder(saved: Any, engine: str, id: in
             work()
 
 
-def test_a_start_token_from_the_generation_settings(made: Any, tmp_path: Path) -> None:
-    folder = shutil.copytree(made("translator"), tmp_path / "model")
+def test_a_start_token_from_the_generation_settings(tiny_model: Any, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_model("translator"), tmp_path / "model")
     (folder / "generation_config.json").write_text(json.dumps({"decoder_start_token_id": BEYOND}))
     model = regard.load(folder)
     for work in (lambda: model.score("a", "b"), lambda: model.trace("a", "b"), lambda: model.translate("a")):

@@ -300,7 +300,12 @@ class Model:
         return fill(self, text, top_k)
 
     def score(self, text: str, target: str | None = None) -> "Scores":
-        """The log-probability of each token given those before it (of the target, for an encoder-decoder)."""
+        """The log-probability of each token given those before it; with a target, of the target's tokens.
+
+        To an encoder-decoder the text is the source. A decoder reads both as one text, encoded as one, so that no special
+        token stands between them: the target's tokens begin where this encoding departs from that of the text alone (one
+        with characters of both is the target's). Where none come before, they follow the token that begins texts.
+        """
         from regard.api.read import score
 
         if self.spec.head.kind != "lm":

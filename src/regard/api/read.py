@@ -14,7 +14,8 @@ from torch import Tensor
 
 from regard.engine.decode import pad
 from regard.engine.encode import Progress, pool, run_batched
-from regard.errors import TaskError, no_row
+from regard.engine.fast import common
+from regard.errors import TaskError, TooLong, no_row
 from regard.model.transformer import DecoderOnly, EncoderOnly, Seq2Seq, class_logits
 
 if TYPE_CHECKING:
@@ -190,22 +191,35 @@ def filled(model: "Model", ids: list[int], place: int, id: int, probability: flo
 
 
 def score(model: "Model", text: str, target: str | None) -> Scores:
-    ids = model.tokenizer.encode(text)
-    if model.spec.kind == "encoder-decoder":
+    tokenizer, spec, first = model.tokenizer, model.spec, 1
+    if spec.kind == "encoder-decoder":
         if target is None:
             raise TaskError("An encoder-decoder scores a target given a source: score(text, target).")
-        start = model.settings.decoder_start_token_id or 0
-        written = [start, *model.tokenizer.encode(target)]
-        logits = model(ids, written)
+        source = fitting(model, tokenizer.encode(text), spec.source_context)
+        written = [model.settings.decoder_start_token_id or 0, *tokenizer.encode(target)]
+        given = [source, fitting(model, written, spec.context)]
     else:
-        written = ids
-        if len(written) < 2:
-            return Scores([], [], [])
-        logits = model(written)
-    scored = torch.tensor(written[1:], device=logits.device)
-    P = logits[0, :-1].float().log_softmax(-1)
-    logprobs = P[torch.arange(len(scored)), scored]
-    return Scores(logprobs.tolist(), written[1:], model.tokenizer.pieces(written[1:]))
+        written, first = (tokenizer.encode(text), 1) if target is None else continued(model, text, target)
+        given = [fitting(model, written, spec.context)]
+    scored = written[first:]
+    if not scored:
+        return Scores([], [], [])
+    P = model(*given)[0, first - 1 : -1].float().log_softmax(-1)
+    logprobs = P[torch.arange(len(scored)), torch.tensor(scored, device=P.device)]
+    return Scores(logprobs.tolist(), scored, tokenizer.pieces(scored))
+
+
+def continued(model: "Model", context: str, continuation: str) -> tuple[list[int], int]:
+    """The ids of both as one text, and where those of the continuation begin: where they differ from the context's own."""
+    before, ids = (model.tokenizer.encode_open(text) for text in (context, context + continuation))
+    first = common(before, ids, min(len(before), len(ids)))
+    return (ids, first) if first else ([model.first_token(), *ids], 1)
+
+
+def fitting(model: "Model", ids: list[int], most: int) -> list[int]:
+    if len(ids) > most:
+        raise TooLong(f"The text has {len(ids):,} tokens, but {model.name} reads at most {most:,}: shorten it.")
+    return ids
 
 
 def batched(model: "Model", rows: list[list[int]], run: Any, progress: Progress | None) -> list[Tensor]:

@@ -136,6 +136,17 @@ class Tokenizer:
     def encode(self, text: str, *, add_special: bool = True, allow_control: bool = False) -> list[int]:
         return self._encode(text, None, add_special, allow_control).ids
 
+    def encode_open(self, text: str) -> list[int]:
+        """The ids of a text that goes on: with what is put before a text, without what is put behind it."""
+        ids = self.encode(text)
+        return ids[: len(ids) - self._n_behind]
+
+    @cached_property
+    def _n_behind(self) -> int:
+        """How many special tokens are put behind every text."""
+        special = self._encode("a", None, True, False).special_tokens_mask
+        return next((i for i, mark in enumerate(reversed(special)) if not mark), 0)
+
     def encode_pair(self, a: str, b: str, *, allow_control: bool = False) -> tuple[list[int], list[int]]:
         """Ids and token types of a pair, `[CLS] a [SEP] b [SEP]` for BERT."""
         encoding = self._encode(a, b, True, allow_control)
