@@ -64,6 +64,7 @@ def translations(
     model: "Model", sources: list[str], progress: "Progress | None", given: Mapping[str, Any]
 ) -> list[str]:
     """What is written for each source; those of about the same length together."""
+    checked(model, given)  # also where there is nothing to write
     written = [""] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     for first in range(0, len(order), SOURCES_AT_ONCE):

@@ -351,16 +351,18 @@ class Model:
         max_new_tokens: int = 0,
         sites: Sequence[str] | None = None,
         memory_limit: int | None = None,
+        edits: Mapping[str, Any] | None = None,
         **sampling: Any,
     ) -> "Trace":
         """Every number of a run, by name, and why each is what it is.
 
         With `max_new_tokens` the run goes on over text the model writes (`trace.steps` says how each token was chosen). An
         encoder-decoder writes its own target if none is given. `sites` are patterns of the nodes that will be looked at.
+        `edits` are made as by `trace.edit`, on the same text.
         """
         from regard.api.look import trace
 
-        return trace(self, text, target, max_new_tokens, sites, memory_limit, sampling)
+        return trace(self, text, target, max_new_tokens, sites, memory_limit, edits, sampling)
 
     def evaluate(
         self,
