@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from regard.api.fit import encode_all, fit
 from regard.engine.decode import pad
 from regard.engine.encode import Progress, pool, run_batched
 from regard.engine.fast import common
-from regard.errors import TaskError, TooLong, no_row
+from regard.errors import GenerationError, TaskError, TooLong, no_row, quoted
 from regard.model.transformer import DecoderOnly, EncoderOnly, Seq2Seq, class_logits
 
 if TYPE_CHECKING:
@@ -113,45 +114,57 @@ def like(values: Ids, ids: Tensor, name: str) -> Tensor:
 # ── texts in, answers out ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def embed(model: "Model", texts: list[str | Sequence[int]], progress: Progress | None) -> Tensor:
+def embed(model: "Model", texts: list[str | Sequence[int]], truncate: bool, progress: Progress | None) -> Tensor:
     if not texts:
         return torch.empty(0, model.spec.d)
-    rows, p = model.encode_all(texts, model.pooling.max_tokens), model.pooling
+    p = model.pooling
+    rows = fit(model, encode_all(model, texts), truncate, p.max_tokens)
     if model.spec.kind == "encoder" and (engine := model.engine) is not None:
         vectors = []
         for done, states in enumerate(engine.states(rows), 1):
             vectors.append(pool(torch.from_numpy(states)[None], None, p.mode, p.normalise)[0])
             if progress is not None:
                 progress(done, len(rows))
-        return torch.stack(vectors)
+        return torch.stack(numbers_of("vector", vectors, texts))
     net = model.net
 
     def vectors_of(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
         states = net.encode(ids, real) if isinstance(net, Seq2Seq) else net.states(ids, real)
         return pool(states, real, p.mode, p.normalise)
 
-    return torch.stack(batched(model, rows, vectors_of, progress)).cpu().clone()
+    return torch.stack(numbers_of("vector", batched(model, rows, vectors_of, progress), texts)).cpu().clone()
 
 
-def classify(model: "Model", texts: list[str], progress: Progress | None) -> list[dict[str, float]]:
+def numbers_of(what: str, results: list[Tensor], texts: Sequence[Any]) -> list[Tensor]:
+    """The results, if they are numbers: NaN and infinity are no answer, as where text is written."""
+    for x, text in zip(results, texts, strict=True):
+        if not x.isfinite().all():
+            odd = float(x[~x.isfinite()][0])
+            raise GenerationError(f"The {what} of {quoted(text, 40)} holds {odd}: the model's weights are damaged.")
+    return results
+
+
+def classify(model: "Model", texts: list[str], truncate: bool, progress: Progress | None) -> list[dict[str, float]]:
     def probabilities(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
         return class_logits(model.net, ids, real).float().softmax(-1)
 
-    results = batched(model, model.encode_all(texts), probabilities, progress)
+    results = batched(model, fit(model, encode_all(model, texts), truncate), probabilities, progress)
+    results = numbers_of("answer", results, texts)
     named = [dict(zip(model.spec.head.labels, P.tolist(), strict=True)) for P in results]
     return [dict(sorted(each.items(), key=lambda item: -item[1])) for each in named]
 
 
-def tag(model: "Model", texts: list[str], progress: Progress | None) -> list[list[Tagged]]:
+def tag(model: "Model", texts: list[str], truncate: bool, progress: Progress | None) -> list[list[Tagged]]:
     net = model.net
     words = [model.tokenizer.words(text) for text in texts]
     encoded = [model.tokenizer.encode_words([w for w, _, _ in each]) for each in words]
-    rows = [model.fit(ids) for ids, _ in encoded]
+    rows = fit(model, [ids for ids, _ in encoded], truncate)
 
     def probabilities(ids: Tensor, real: Tensor | None, which: list[int]) -> Tensor:
         return net(ids, real).float().softmax(-1)
 
     results = batched(model, rows, probabilities, progress)
+    results = numbers_of("answer", [P[: len(row)] for P, row in zip(results, rows, strict=True)], texts)
     return [tagged(model, text, P, index) for text, P, (_, index) in zip(words, results, encoded, strict=True)]
 
 
@@ -167,13 +180,13 @@ def tagged(model: "Model", words: list[tuple[str, int, int]], P: Tensor, index: 
 
 
 def fill(model: "Model", text: str, top_k: int) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
-    ids = model.fit(model.tokenizer.encode(text, allow_control=True))
+    ids = fitting(model, model.tokenizer.encode(text, allow_control=True), model.spec.context)
     mask = model.tokenizer.mask_id
     places = [i for i, id in enumerate(ids) if id == mask]
     if not places:
         spelt = model.tokenizer.token(mask) if mask is not None else "a mask token"
         raise TaskError(f"The text has no {spelt} to fill.")
-    P = model(ids)[0].float().softmax(-1)
+    (P,) = numbers_of("answer", [model(ids)[0].float().softmax(-1)], [text])
     answers = []
     for place in places:
         best = P[place].topk(min(top_k, P.shape[-1]))
