@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from regard.engine.ids import check_ids, check_length
+from regard.engine.ids import check_texts
 from regard.engine.native import library as c
 from regard.engine.native.library import library
 from regard.engine.packing import Arena, Progress, up
@@ -93,7 +93,6 @@ class Side:
         self.plan, self.threads = Plan(builder, threads, stack.attention.d_k), threads
         self.rows, self.states = Rows(builder.max_rows), X
         self.stack, self.turns = stack, stack.positions.kind == "rotary"
-        self.limit = sys.maxsize if self.turns and not stack.n_types else stack.positions.limit  # rows of a table
         self.cosines = self.sines = np.zeros((0, 0), np.float32)
 
     def turn_until(self, capacity: int) -> None:
@@ -146,6 +145,8 @@ class Engine:
             self.reader = Side(builder, spec.encoder, self._plan_reading(builder, spec.encoder), self.threads)
         if spec.decoder:
             self.written = self._cache(spec.decoder, spec.decoder.n_layers)
+            positions = spec.decoder.positions
+            self.writer_limit = sys.maxsize if positions.kind == "rotary" else positions.limit  # rows of their table
             builder = Builder(native, self.arena, weights, spec, max_rows)
             self.writer = Side(builder, spec.decoder, self._plan_writing(builder, spec.decoder), self.threads)
         self.arena.fill(progress, meanwhile)
@@ -227,12 +228,9 @@ class Engine:
         """Read new tokens of every text; logits of what follows its last `wanted` tokens, one unless told: (Σ wanted,
         n_vocab), text after text."""
         assert self.writer is not None
-        for ids in tokens:
-            check_ids(ids, self.spec.n_vocab)
         with self.lock:
             lengths = [text.length for text in texts]
-            for length, ids in zip(lengths, tokens, strict=True):
-                check_length(length + len(ids), min(capacity, self.writer.limit))
+            check_texts(tokens, self.spec.n_vocab, min(capacity, self.writer_limit), lengths)
             try:
                 return self._write(self.writer, texts, tokens, capacity, sources, wanted or [1] * len(texts))
             except BaseException:  # Ctrl-C: what was not read to its end is not known
@@ -280,25 +278,19 @@ class Engine:
     def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Floats]:
         """The states of each text, (N, d), of an encoder on its own."""
         assert self.crossed is None
-        self._check_read(rows)
+        check_texts(rows, self.spec.source_vocab, self.spec.source_context)
         return (states for group in self._groups(rows) for states in self._encode(group, None))
 
     def sources(self, rows: Sequence[Sequence[int]]) -> "list[Source]":
         """Each text read, for a decoder to look up."""
         assert self.crossed is not None
-        self._check_read(rows)
+        check_texts(rows, self.spec.source_vocab, self.spec.source_context)
         capacity = up(max(map(len, rows)), 32)
         made = [Source(self.text_bytes(self.crossed, capacity), capacity, len(row)) for row in rows]
         left = iter(made)
         for group in self._groups(rows):
             self._encode(group, list(islice(left, len(group))))
         return made
-
-    def _check_read(self, rows: Sequence[Sequence[int]]) -> None:
-        assert self.reader is not None
-        for row in rows:
-            check_ids(row, self.spec.source_vocab)
-            check_length(len(row), min(self.reader.plan.max_rows, self.reader.limit))
 
     def _groups(self, rows: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
         """Texts that go through together."""
@@ -352,6 +344,11 @@ class FastDecoder:
         self.capacity = up(max(map(len, prompts)) + room, 32)
         self.texts = list[Text]()
         self.sources: list[Source] | None = None
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a row may have, guesses among them: a cache may have room for more than there are positions."""
+        return min(self.capacity, self.engine.writer_limit)
 
     def start(self) -> Floats:
         if len(self.prompts) == 1 and not self.sources:

@@ -30,7 +30,10 @@ def whole_ids(ids: Iterable[Any], n_rows: int) -> list[int]:
     return whole
 
 
-def check_length(length: int, limit: int) -> None:
-    """Refuse a text with more tokens than there are positions, or than its cache has room for."""
-    if length > limit:
-        raise TooLong(f"A text has {length:,} tokens, but there is room for {limit:,}: shorten it.")
+def check_texts(texts: Sequence[Sequence[int]], n_rows: int, limit: int, before: Sequence[int] | None = None) -> None:
+    """Refuse new tokens of texts, each with so many `before`: ids without a row, and more than `limit` tokens of a text,
+    which are the positions that there are or what its cache has room for."""
+    for ids, length in zip(texts, before or [0] * len(texts), strict=True):
+        check_ids(ids, n_rows)
+        if length + len(ids) > limit:
+            raise TooLong(f"A text has {length + len(ids):,} tokens, but there is room for {limit:,}: shorten it.")
