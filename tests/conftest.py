@@ -54,3 +54,22 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return done[name]
 
     return save
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`tiny_model(name)`: the directory of a tiny model of `tiny_text.MODELS`, made once."""
+    import transformers
+
+    import tiny_text
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    made: dict[str, Path] = {}
+
+    def make(name: str) -> Path:
+        if name not in made:
+            made[name] = tiny_text.save(name, tmp_path_factory.mktemp("models") / name)
+        return made[name]
+
+    return make

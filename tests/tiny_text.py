@@ -1,12 +1,14 @@
 """Tiny random models with tokenizers, one for each thing a model can do, saved as people find them: as directories."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers as hf
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, processors
 
 import tiny_tokenizers
@@ -89,3 +91,26 @@ def save(name: str, directory: Path) -> Path:
     config = {"tokenizer_class": "PreTrainedTokenizerFast", **roles}
     (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     return directory
+
+
+def cut_to_16(folder: Path, copy: Path) -> Path:
+    """An encoder whose files say, as sentence-transformers writes them, that texts are cut to 16 tokens."""
+    shutil.copytree(folder, copy)
+    (copy / "1_Pooling").mkdir()
+    (copy / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    (copy / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 16}))
+    return copy
+
+
+def spoil(folder: Path, copy: Path, value: float = float("nan")) -> Path:
+    """The model with an embedding that is no number, of a token that is in "the dog" and not in "the cat"."""
+    shutil.copytree(folder, copy)
+    raw = Tokenizer.from_file(str(copy / "tokenizer.json"))
+    id = next(id for id in raw.encode("the dog").ids if id not in raw.encode("the cat").ids)
+    tensors = load_file(copy / "model.safetensors")
+    (name,) = [
+        name for name in tensors if name.endswith(("word_embeddings.weight", "wte.weight", "embed_tokens.weight"))
+    ]
+    tensors[name][id] = value
+    save_file(tensors, copy / "model.safetensors", {"format": "pt"})
+    return copy

@@ -29,8 +29,12 @@ class GenerationError(RegardError):
     """A generation setting is out of range, or the request does not fit the model."""
 
 
+class UnknownId(GenerationError):
+    """A token id that the model's embedding has no row for."""
+
+
 class TooLong(GenerationError):
-    """A prompt that leaves no room for an answer in the model's context."""
+    """A text that does not fit into the model's context, or a prompt that leaves no room in it for an answer."""
 
 
 class NotFound(RegardError):
@@ -47,6 +51,11 @@ class TrainingError(RegardError):
 
 class DataError(RegardError):
     """Data for training is missing, malformed at a certain line, or its prepared form on the disk is damaged."""
+
+
+def no_row(id: int, n_rows: int, ids: str = "The ids") -> str:
+    """The sentence about a token id that an embedding of `n_rows` rows has no row for."""
+    return f"{ids} hold {id}, but the vocabulary ends at {n_rows - 1}: the model's embedding has {n_rows} rows."
 
 
 def quoted(name: object, limit: int = 80) -> str:

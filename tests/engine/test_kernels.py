@@ -262,6 +262,7 @@ class Attention:
         cos, sin = Rotary(d_k)(torch.arange(capacity)[None]) if self.rotary else (torch.zeros(1, 1, 1, 2),) * 2
         tables = [np.ascontiguousarray(x[0, 0, :, x.shape[-1] // 2 :].numpy()) for x in (cos, sin)]
         batch.struct.cosines, batch.struct.sines = (table.ctypes.data for table in tables)
+        batch.struct.angles = len(tables[0])
         plan.run(batch.struct)
         return Z[:, : heads * d_k].copy()
 

@@ -245,6 +245,37 @@ def test_positions_of_one_side(traces):
     assert torch.equal(after["logits"], marian.edit({"encoder.embed.positions": "zero"})["logits"])
 
 
+def test_edits_of_an_edited_run_add_up(gpt):
+    a, b = {"decoder.0.attention.head.1": "zero"}, {"decoder.2.attention.head.0": "scale 2", "token.3": "zero"}
+    both, either = gpt.edit(a).edit(b), gpt.edit({**a, **b})
+    assert both.edits == {**a, **b}
+    assert all(torch.equal(both[node], either[node]) for node in gpt.nodes())
+    assert not torch.equal(both["logits"], gpt.edit(b)["logits"])
+    assert (both["decoder.0.attention.Z"][1] == 0).all()
+
+
+def test_a_run_of_other_weights_is_not_edited(saved):
+    model = regard.load(saved("gpt2"))
+    trace = model.trace(IDS)
+    with torch.no_grad():
+        model.net.decoder[0].mlp.up.weight.mul_(2)
+    with pytest.raises(TaskError, match="weights have changed since this run, so it cannot be edited"):
+        trace.edit({"decoder.2.H": "zero"})
+
+
+def test_what_is_said_last_of_a_place_counts(gpt):
+    once = gpt.edit({"decoder.1.H": "scale 2", "decoder.1.H[3]": "zero"})
+    again = once.edit({" decoder.1.H ": "scale 3"})  # after the entry, which was zero
+    assert again.edits == {"decoder.1.H[3]": "zero", "decoder.1.H": "scale 3"}
+    H = gpt["decoder.1.H"] * 3
+    H[3] = 0
+    assert torch.equal(again["decoder.1.H"], H)
+    with pytest.raises(TaskError, match="a mapping from places"):
+        once.edit(["token.1"])
+    other = once.edit({"decoder.1.H": {"from": gpt}, "decoder.1.H[3]": {"from": gpt}})
+    assert torch.equal(other["logits"], gpt["logits"])
+
+
 # ── replaying ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.engine.fast import FastDecoder, FastTranslator
 from regard.engine.generate import Answer, Token, generate, search
+from regard.engine.ids import whole_ids
 from regard.engine.lanes import Lanes, NativeLanes, bytes_per_token, native_bytes
 from regard.engine.sample import RowState, start
 from regard.engine.settings import Settings
@@ -63,6 +64,7 @@ def translations(
     model: "Model", sources: list[str], progress: "Progress | None", given: Mapping[str, Any]
 ) -> list[str]:
     """What is written for each source; those of about the same length together."""
+    checked(model, given)  # also where there is nothing to write
     written = [""] * len(sources)
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     for first in range(0, len(order), SOURCES_AT_ONCE):
@@ -93,13 +95,9 @@ def prompts_of(model: "Model", prompt: Prompt, control: bool) -> list[list[int]]
     """Token ids for each prompt, whichever way it was given."""
     if isinstance(prompt, str):
         return [model.tokenizer.encode(prompt, allow_control=control)]
-    if prompt and all(isinstance(p, str) for p in prompt):
+    if len(prompt) and all(isinstance(p, str) for p in prompt):
         return [model.tokenizer.encode(str(p), allow_control=control) for p in prompt]
-    n_vocab = model.spec.source_vocab
-    ids = list(prompt)
-    if any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < n_vocab for i in ids):
-        raise GenerationError(f"A prompt is text, or ids from 0 to {n_vocab - 1}.")
-    return [ids]  # type: ignore[list-item]
+    return [whole_ids(prompt, model.spec.source_vocab)]
 
 
 def own_settings(model: "Model") -> Settings:

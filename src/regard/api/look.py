@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.api.read import batch
@@ -22,9 +22,11 @@ def trace(
     max_new_tokens: int,
     sites: Sequence[str] | None,
     memory_limit: int | None,
+    edits: Mapping[str, Any] | None,
     sampling: dict[str, Any],
 ) -> Trace:
     spec = model.spec
+    model.settings.replace(**sampling)  # refuses a keyword that means nothing, also where nothing is written
     if target is not None and (spec.kind != "encoder-decoder" or max_new_tokens):
         wrong = "it is given or written (max_new_tokens)" if max_new_tokens else f"{model.name} has none"
         raise TaskError(f"A target is what an encoder-decoder is taken to have written: {wrong}.")
@@ -55,7 +57,7 @@ def trace(
         likely = tuple((found.pieces([id])[0], id, math.exp(p)) for id, p in token.alternatives)
         piece = found.pieces([token.id])[0]
         found.steps.append(Step(begin + i, token.id, piece, math.exp(token.logprob), likely, begin + i - 1 if i else 0))
-    return found
+    return found.edit(edits) if edits else found
 
 
 def ids_of(model: "Model", given: str | Sequence[int], n_vocab: int, limit: int) -> list[int]:

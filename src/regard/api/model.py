@@ -269,28 +269,40 @@ class Model:
 
     # ── texts in, answers out ───────────────────────────────────────────────────────────────────────────────────────
 
-    def embed(self, texts: str | Sequence[str | Sequence[int]], *, progress: "Progress | None" = None) -> "Tensor":
+    def embed(
+        self,
+        texts: str | Sequence[str | Sequence[int]],
+        *,
+        truncate: bool = False,
+        progress: "Progress | None" = None,
+    ) -> "Tensor":
         """(n, d): one vector per text, pooled as the model's files say, else the mean of its states at length 1.
 
-        A text may be given as its ids, control tokens included.
+        A text may be given as its ids, control tokens included. One that is longer than the model reads is refused
+        (`TooLong`) unless `truncate`, here and below, has it cut; the log says how many were. Where the model's files say
+        that texts are cut to a length (`max_seq_length`), they are, as by sentence-transformers, and the log says so, too.
         """
         from regard.api.read import embed
 
-        return embed(self, [texts] if isinstance(texts, str) else list(texts), progress)
+        return embed(self, [texts] if isinstance(texts, str) else list(texts), truncate, progress)
 
-    def classify(self, texts: str | Sequence[str], *, progress: "Progress | None" = None) -> list[dict[str, float]]:
+    def classify(
+        self, texts: str | Sequence[str], *, truncate: bool = False, progress: "Progress | None" = None
+    ) -> list[dict[str, float]]:
         """For each text, label → probability, likeliest first."""
         from regard.api.read import classify
 
         self._need_head("classify", "classify")
-        return classify(self, [texts] if isinstance(texts, str) else list(texts), progress)
+        return classify(self, [texts] if isinstance(texts, str) else list(texts), truncate, progress)
 
-    def tag(self, texts: str | Sequence[str], *, progress: "Progress | None" = None) -> "list[list[Tagged]]":
+    def tag(
+        self, texts: str | Sequence[str], *, truncate: bool = False, progress: "Progress | None" = None
+    ) -> "list[list[Tagged]]":
         """For each text its words with their tags; a word's first piece decides."""
         from regard.api.read import tag
 
         self._need_head("tag", "tag")
-        return tag(self, [texts] if isinstance(texts, str) else list(texts), progress)
+        return tag(self, [texts] if isinstance(texts, str) else list(texts), truncate, progress)
 
     def fill(self, text: str, top_k: int = 5) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
         """The likeliest tokens for the mask in the text; for several masks, a list for each."""
@@ -300,26 +312,17 @@ class Model:
         return fill(self, text, top_k)
 
     def score(self, text: str, target: str | None = None) -> "Scores":
-        """The log-probability of each token given those before it (of the target, for an encoder-decoder)."""
+        """The log-probability of each token given those before it; with a target, of the target's tokens.
+
+        To an encoder-decoder the text is the source. A decoder reads both as one text, encoded as one, so that no special
+        token stands between them: the target's tokens begin where this encoding departs from that of the text alone (one
+        with characters of both is the target's). Where none come before, they follow the token that begins texts.
+        """
         from regard.api.read import score
 
         if self.spec.head.kind != "lm":
             raise TaskError(f"{self.name} has no language-modelling head, so it cannot score text.")
         return score(self, text, target)
-
-    def encode_all(self, texts: Sequence[str | Sequence[int]], limit: int | None = None) -> list[list[int]]:
-        """The ids of each text; one that is given as ids is taken as it is."""
-        encoded = iter(self.tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
-        rows = [next(encoded) if isinstance(text, str) else ask.prompts_of(self, text, False)[0] for text in texts]
-        return [self.fit(ids or [self.first_token()], limit) for ids in rows]
-
-    def fit(self, ids: list[int], limit: int | None = None) -> list[int]:
-        """Cut to the model's length, keeping the end token where there is one."""
-        most = min(limit or self.spec.context, self.spec.source_context)
-        if len(ids) <= most:
-            return ids
-        ends = {self.tokenizer.sep_id, self.tokenizer.eos_id}
-        return [*ids[: most - 1], ids[-1]] if ids[-1] in ends else ids[:most]
 
     def _need(self, kind: str, wish: str) -> None:
         if self.spec.kind != kind or self.spec.head.kind != "lm":
@@ -346,16 +349,18 @@ class Model:
         max_new_tokens: int = 0,
         sites: Sequence[str] | None = None,
         memory_limit: int | None = None,
+        edits: Mapping[str, Any] | None = None,
         **sampling: Any,
     ) -> "Trace":
         """Every number of a run, by name, and why each is what it is.
 
         With `max_new_tokens` the run goes on over text the model writes (`trace.steps` says how each token was chosen). An
         encoder-decoder writes its own target if none is given. `sites` are patterns of the nodes that will be looked at.
+        `edits` are made as by `trace.edit`, on the same text.
         """
         from regard.api.look import trace
 
-        return trace(self, text, target, max_new_tokens, sites, memory_limit, sampling)
+        return trace(self, text, target, max_new_tokens, sites, memory_limit, edits, sampling)
 
     def evaluate(
         self,

@@ -38,7 +38,9 @@ def evaluate(
     model: "Model", files: list[str], task: str | None, most: int | None, progress: Any, given: Mapping[str, Any]
 ) -> dict[str, float]:
     from regard.train.evaluate import evaluate as evaluate_network
+    from regard.train.settings import check_names
 
+    check_names(given)
     return evaluate_network(
         model.net,
         model.opened,

@@ -6,6 +6,7 @@ from regard.cli.say import (
     Dtype,
     ModelName,
     Texts,
+    Truncate,
     load_model,
     print_aligned,
     print_json,
@@ -17,7 +18,12 @@ SHOWN = 10  # labels of one text
 
 
 def command(
-    model: ModelName, texts: Texts = None, json: AsJSON = False, device: Device = "auto", dtype: Dtype = None
+    model: ModelName,
+    texts: Texts = None,
+    truncate: Truncate = False,
+    json: AsJSON = False,
+    device: Device = "auto",
+    dtype: Dtype = None,
 ) -> None:
     """Say which class each text belongs to. One text: its labels, the likeliest first. Several: the likeliest label of
     each, a line each.
@@ -29,7 +35,7 @@ def command(
     given = texts_or_stdin(texts)
     loaded = load_model(model, device, dtype)
     with progress("Classifying", "texts") as tell:
-        results = loaded.classify(given, progress=tell)
+        results = loaded.classify(given, truncate=truncate, progress=tell)
     if json:
         print_json([{"text": t, "labels": r} for t, r in zip(given, results, strict=True)])
     elif len(given) == 1:

@@ -11,6 +11,7 @@ from regard.cli.say import (
     Dtype,
     ModelName,
     Texts,
+    Truncate,
     check_writable,
     load_model,
     print_aligned,
@@ -30,6 +31,7 @@ def command(
     compare: Annotated[
         bool, typer.Option("--compare", help="How similar each pair of texts is, from -1 to 1.")
     ] = False,
+    truncate: Truncate = False,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
@@ -45,7 +47,7 @@ def command(
         check_writable(out)
     loaded = load_model(model, device, dtype)
     with progress("Embedding", "texts") as tell:
-        vectors = loaded.embed(given, progress=tell).float()
+        vectors = loaded.embed(given, truncate=truncate, progress=tell).float()
     if out is not None:
         import numpy as np
 

@@ -54,6 +54,10 @@ def command(
     echo: Annotated[
         bool, typer.Option("--echo", help="Repeat each text beside its answer.", rich_help_panel=ROWS)
     ] = False,
+    truncate: Annotated[
+        bool,
+        typer.Option("--truncate", help="Cut texts that are too long for the model, instead.", rich_help_panel=ROWS),
+    ] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Begin anew, dropping what a killed run left.")] = False,
     max_new_tokens: MaxNewTokens = None,
     num_beams: Annotated[int | None, typer.Option(help="Beams; translate: else 4.", metavar="N")] = None,
@@ -98,7 +102,7 @@ def command(
         "stop": stop,
         "seed": seed,
     }
-    settings = settings_for(task, given)
+    settings = settings_for(task, given, truncate)
     check_writable(out)
     show_warnings()
 
@@ -121,17 +125,20 @@ def command(
         remark(f"Stopped; the same command goes on with {readable_path(out.absolute())}.")
         raise
     wrong = f"; errors in place of answers: {reached.errors:,}" if reached.errors else ""
-    remark(f"{readable_path(out.absolute())} holds {reached.rows:,} rows{wrong}.")
+    cut = f"; texts that were too long and cut: {reached.cut:,}" if reached.cut else ""
+    remark(f"{readable_path(out.absolute())} holds {reached.rows:,} rows{wrong}{cut}.")
 
 
-def settings_for(task: str, given: dict[str, Any]) -> dict[str, Any]:
+def settings_for(task: str, given: dict[str, Any], truncate: bool) -> dict[str, Any]:
     """What the person set. A run is repeatable: without a seed it is 0, not a fresh one."""
     settings = generation_settings(**given)
     if task not in ("generate", "translate"):
         if settings:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
             raise RegardError(f"{names}: {task} writes no text, so there is nothing to set.")
-        return {}
+        return {"truncate": True} if truncate else {}
+    if truncate:
+        raise RegardError(f"--truncate: {task} reads its texts whole; only what embed, classify and tag read is cut.")
     beams = {"num_beams": 4} if task == "translate" else {}
     return {"seed": 0, **beams, **settings}
 

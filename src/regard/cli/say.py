@@ -24,6 +24,9 @@ Texts = Annotated[
     list[str] | None, typer.Argument(help="Texts; without any, a line each from standard input.", metavar="TEXT")
 ]
 AsJSON = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Truncate = Annotated[
+    bool, typer.Option("--truncate", help="Cut texts that are too long for the model, instead of refusing them.")
+]
 Device = Annotated[
     str, typer.Option(help="auto (a GPU if there is one), cpu, cuda, …", metavar="NAME", show_default=False)
 ]

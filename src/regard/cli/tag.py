@@ -8,6 +8,7 @@ from regard.cli.say import (
     Dtype,
     ModelName,
     Texts,
+    Truncate,
     load_model,
     print_aligned,
     print_json,
@@ -17,7 +18,12 @@ from regard.cli.say import (
 
 
 def command(
-    model: ModelName, texts: Texts = None, json: AsJSON = False, device: Device = "auto", dtype: Dtype = None
+    model: ModelName,
+    texts: Texts = None,
+    truncate: Truncate = False,
+    json: AsJSON = False,
+    device: Device = "auto",
+    dtype: Dtype = None,
 ) -> None:
     """Tag every word of each text. Parts of speech, names, whatever the model was trained for. One text: a word per
     line. Several: a text per line, as word/TAG.
@@ -28,7 +34,7 @@ def command(
     given = texts_or_stdin(texts)
     loaded = load_model(model, device, dtype)
     with progress("Tagging", "texts") as tell:
-        results = loaded.tag(given, progress=tell)
+        results = loaded.tag(given, truncate=truncate, progress=tell)
     if json:
         print_json([{"text": t, "words": [asdict(w) for w in r]} for t, r in zip(given, results, strict=True)])
     elif len(given) == 1:

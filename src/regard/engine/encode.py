@@ -53,8 +53,8 @@ def pool(states: Tensor, real: Tensor | None, mode: str, normalise: bool) -> Ten
     elif real is None:
         X = states.mean(1) if mode == "mean" else states.amax(1)
     elif mode == "mean":
-        weights = real[..., None].to(states.dtype)
-        X = (states * weights).sum(1) / weights.sum(1)
+        counts = real.sum(1)[:, None].to(states.dtype)
+        X = states.masked_fill(~real[..., None], 0).sum(1) / counts  # 0 · NaN would be NaN: padding must not count
     else:
         X = states.masked_fill(~real[..., None], -torch.inf).amax(1)
     return torch.nn.functional.normalize(X, dim=-1) if normalise else X

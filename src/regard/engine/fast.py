@@ -7,6 +7,7 @@ bit, on what else is in the batch.
 
 import ctypes
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from itertools import islice
 
 import numpy as np
 
+from regard.engine.ids import check_texts
 from regard.engine.native import library as c
 from regard.engine.native.library import library
 from regard.engine.packing import Arena, Progress, up
@@ -89,6 +91,7 @@ class Side:
         if self.turns and len(self.cosines) < capacity:
             self.cosines, self.sines = rotations(self.stack, up(capacity, 1024))
             self.rows.struct.cosines, self.rows.struct.sines = self.cosines.ctypes.data, self.sines.ctypes.data
+            self.rows.struct.angles = len(self.cosines)
 
     def run(self, rows: int, wanted: int = 0) -> None:
         """How many threads it takes does not change a bit of the result."""
@@ -135,6 +138,8 @@ class Engine:
             self.reader = Side(builder, spec.encoder, self._plan_reading(builder, spec.encoder), self.threads)
         if spec.decoder:
             self.written = self._cache(spec.decoder, spec.decoder.n_layers)
+            positions = spec.decoder.positions
+            self.writer_limit = sys.maxsize if positions.kind == "rotary" else positions.limit  # rows of their table
             builder = Builder(native, self.arena, weights, spec, max_rows)
             builders.append(builder)
             self.writer = Side(builder, spec.decoder, self._plan_writing(builder, spec.decoder), self.threads)
@@ -220,6 +225,7 @@ class Engine:
         assert self.writer is not None
         with self.lock:
             lengths = [text.length for text in texts]
+            check_texts(tokens, self.spec.n_vocab, min(capacity, self.writer_limit), lengths)
             try:
                 return self._write(self.writer, texts, tokens, capacity, sources, wanted or [1] * len(texts))
             except BaseException:  # Ctrl-C: what was not read to its end is not known
@@ -243,7 +249,7 @@ class Engine:
         rows.struct.source_capacity = sources[0].capacity if sources else 0
         filled = chosen = done = 0
         for i, (text, ids) in enumerate(zip(texts, tokens, strict=True)):
-            assert 0 < len(ids) <= capacity - text.length, "a text outgrew its cache"
+            assert len(ids), "a text without new tokens"
             assert wanted[i] <= len(ids), "more was asked about than is read"
             left = list(ids)
             while left:
@@ -267,11 +273,13 @@ class Engine:
     def states(self, rows: Sequence[Sequence[int]]) -> Iterator[Floats]:
         """The states of each text, (N, d), of an encoder on its own."""
         assert self.crossed is None
+        check_texts(rows, self.spec.source_vocab, self.spec.source_context)
         return (states for group in self._groups(rows) for states in self._encode(group, None))
 
     def sources(self, rows: Sequence[Sequence[int]]) -> "list[Source]":
         """Each text read, for a decoder to look up."""
         assert self.crossed is not None
+        check_texts(rows, self.spec.source_vocab, self.spec.source_context)
         capacity = up(max(map(len, rows)), 32)
         made = [Source(self.text_bytes(self.crossed, capacity), capacity, len(row)) for row in rows]
         left = iter(made)
@@ -340,6 +348,11 @@ class FastDecoder:
         self.capacity = up(max(map(len, prompts)) + room, 32)
         self.texts = list[Text]()
         self.sources: list[Source] | None = None
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a row may have, guesses among them: a cache may have room for more than there are positions."""
+        return min(self.capacity, self.engine.writer_limit)
 
     def start(self) -> Floats:
         if len(self.prompts) == 1 and not self.sources:

@@ -138,7 +138,7 @@ def _by_guesses(stepper: FastDecoder, desk: Desk, alive: list[int]) -> Iterator[
     rows, lookups = desk.rows, [Lookup(row.settings.prompt_lookup) for row in desk.rows]
     while left := desk.left(stepper, alive):
         alive = [alive[j] for j in left]
-        guesses = [lookups[i].guess(rows[i].ids, stepper.capacity - len(rows[i].ids)) for i in alive]
+        guesses = [lookups[i].guess(rows[i].ids, stepper.longest - len(rows[i].ids)) for i in alive]
         read = stepper.read([[rows[i].ids[-1], *guess] for i, guess in zip(alive, guesses, strict=True)])
         for i, guess, logits in zip(alive, guesses, read, strict=True):
             taken = 0

@@ -17,6 +17,7 @@ from regard.engine.pages import zeros
 from regard.engine.positions import sinusoids
 from regard.engine.rank import Floats
 from regard.engine.weights import Weights
+from regard.errors import GenerationError
 from regard.model.spec import Spec, StackSpec
 
 MAX_ROWS = 256  # tokens that go through together: with twice as many 2 % faster at most, and twice the buffers
@@ -172,7 +173,8 @@ class Builder:
         X = self.buffer(self.spec.d)
         s = self.step(c.EMBED, None, X, n=self.spec.d)
         s.scale, s.W = stack.embed_scale, ctypes.pointer(self.matrix(f"{path}.tokens.weight"))
-        s.table = address(self.position_table(path, stack))
+        if (table := self.position_table(path, stack)) is not None:
+            s.table, s.table_rows = address(table), len(table)
         if stack.embed_norm:
             self.norm(f"{path}.norm", X, stack)
         return X
@@ -293,5 +295,5 @@ class Plan:
         )
 
     def run(self, batch: c.Batch) -> None:
-        failed = self.native.regard_run(self.struct, batch)
-        assert not failed, f"the engine refused a batch of {batch.rows} rows ({failed})"
+        if refused := self.native.regard_run(self.struct, batch):
+            raise GenerationError(c.REFUSALS[refused])

@@ -163,7 +163,6 @@ class Settings:
         A given `max_new_tokens` displaces `max_length`, a given `min_new_tokens` displaces `min_length`. Since beams
         do not sample, giving several beams alone makes the temperature 0, and giving a temperature alone one beam.
         """
-        given = {name: value for name, value in given.items() if value is not None}
         for name in given:
             if name not in _DEFAULTS:
                 import difflib
@@ -171,6 +170,7 @@ class Settings:
                 near = difflib.get_close_matches(name, _DEFAULTS, 1)
                 hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(_DEFAULTS)}."
                 raise GenerationError(f"There is no generation setting {_short(name)}: {hint}")
+        given = {name: value for name, value in given.items() if value is not None}
         displaced: dict[str, Any] = {}
         for name in given:
             displaced |= _DISPLACES.get(name, {})

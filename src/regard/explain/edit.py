@@ -65,10 +65,16 @@ class Edits:
         return name in self._remembered
 
 
-def compile_edits(net: Network, edits: Mapping[str, Any], shapes: Shapes) -> Edits:
-    """shapes: of every node that the run shows, without the batch axis. On one node, switches act before values."""
+def add_up(before: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+    """Edits of an edited run: what is said of a place anew takes the place of what was said before; {} is none at all."""
     if not isinstance(edits, Mapping) or not all(isinstance(place, str) for place in edits):
         raise TaskError("Edits are a mapping from places to what to do there, such as {'token.1': 'zero'}.")
+    later = {place.strip(): what for place, what in edits.items()}
+    return {**{place: what for place, what in before.items() if place not in later}, **later} if later else {}
+
+
+def compile_edits(net: Network, edits: Mapping[str, Any], shapes: Shapes) -> Edits:
+    """shapes: of every node that the run shows, without the batch axis. On one node, switches act before values."""
     graph = Graph(net, shapes)
     places = Places(graph, shapes)
     switched: dict[str, list[Change]] = defaultdict(list)

@@ -86,7 +86,7 @@ class Trace:
         *,
         sites: Sequence[str] | None = None,
         memory_limit: int = MEMORY_LIMIT,
-        base: "Trace | None" = None,
+        base: "Trace | None" = None,  # the run without edits
         given: Mapping[str, Any] | None = None,
     ) -> None:
         self.run, self.net, self.tokenizer = run, run.net, tokenizer
@@ -223,12 +223,18 @@ class Trace:
         return why(self, name, index if isinstance(index, Sequence) else (index,))
 
     def edit(self, edits: Mapping[str, Any]) -> "Trace":
-        """The run again with something changed, from there on; {} is the run as it was."""
-        from regard.explain.edit import compile_edits
+        """The run again with something changed, from there on.
 
-        compiled = compile_edits(self.net, edits, self._shapes) if edits else None
-        run, base = replace(self.run, edits=compiled), None if self.edits else self
-        found = Trace(run, self.tokenizer, sites=self._sites, memory_limit=self.memory_limit, base=base, given=edits)
+        Edits add up: those of this run stay and are made first, but for places that are edited anew. {} takes all back.
+        """
+        from regard.explain.edit import add_up, compile_edits
+
+        if versions(self.net) != self._versions:  # blocks of then would meet weights of now
+            raise TaskError("The weights have changed since this run, so it cannot be edited; trace the text again.")
+        given = add_up(self.edits, edits)
+        compiled = compile_edits(self.net, given, self._shapes) if given else None
+        run, plain = replace(self.run, edits=compiled), self if self._base is None else self._base
+        found = Trace(run, self.tokenizer, sites=self._sites, memory_limit=self.memory_limit, base=plain, given=given)
         found.steps = self.steps  # the text was written without the edits
         return found
 

@@ -3,8 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from regard.errors import TaskError, UnknownId, no_row
 from regard.nn.linear import suits, turned
 from regard.nn.see import Part, see
+from regard.nn.table import find_rows
 
 PIECE = 1024  # tokens of the vocabulary
 
@@ -30,15 +32,20 @@ class Embed(Part):
         self.scale, self.norm, self.dropout = scale, norm, nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, positions: Tensor, types: Tensor | None = None) -> Tensor:
-        X = self.tokens(ids)
+        X = find_rows(self.tokens, ids, len(self.tokens.weight), lambda id, n: UnknownId(no_row(id, n)))
         X = see("tokens", X if self.scale == 1.0 else X * self.scale)  # (B, N, d)
         if self.positions is not None:
             X = X + see("positions", self.positions(positions).to(X.dtype))
         if self.types is not None:
-            X = X + see("types", self.types(torch.zeros_like(ids) if types is None else types))
+            types = torch.zeros_like(ids) if types is None else types
+            X = X + see("types", find_rows(self.types, types, len(self.types.weight), no_type))
         if self.norm is not None:
             X = self.norm(see("sum", X))
         return see("out", self.dropout(X))
+
+
+def no_type(type: int, n: int) -> TaskError:
+    return TaskError(f"types hold {type}, but the model's embedding of token types has {n} rows.")
 
 
 class Unembed(nn.Linear):

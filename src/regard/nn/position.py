@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from regard.errors import TooLong
 from regard.nn.see import Part
+from regard.nn.table import find_rows
 
 Angles = tuple[Tensor, Tensor]  # cosines and sines, (B or 1, 1, N, d_k)
 
@@ -25,7 +27,13 @@ class Learned(Part):
         self.offset = offset
 
     def forward(self, positions: Tensor) -> Tensor:
-        return nn.functional.embedding(positions + self.offset, self.weight)  # (B, N, d)
+        n = len(self.weight)
+        return find_rows(
+            lambda i: nn.functional.embedding(i, self.weight), positions + self.offset, n, self.no_position
+        )
+
+    def no_position(self, row: int, n: int) -> TooLong:
+        return TooLong(f"A text has {row + 1 - self.offset:,} tokens, but the model has {n - self.offset:,} positions.")
 
 
 class Sinusoidal(Part):

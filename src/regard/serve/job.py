@@ -30,8 +30,8 @@ MODEL_FILES = ("*.json", "*.safetensors", "*.gguf", "*.txt", "*.model", "*.jinja
 
 @dataclass(frozen=True)
 class Job:
-    """task: one of `TASKS`. settings: of generation, where text is written. echo: repeat the text beside its answer.
-    parcel: tokens, about, that are answered together and then kept."""
+    """task: one of `TASKS`. settings: of generation, where text is written; else whether to `truncate`. echo: repeat the
+    text beside its answer. parcel: tokens, about, that are answered together and then kept."""
 
     task: str
     model: str
@@ -59,6 +59,7 @@ class Answered:
     lines: str  # each ends in a line break
     n_rows: int
     n_errors: int
+    n_cut: int  # of the answers, those to a text that was cut
 
 
 def fingerprint(path: Path) -> str:
@@ -100,7 +101,8 @@ class Worker:
         found = iter(TASKS[self.job.task](self.model, [row.text for row in readable], self.job.settings))
         answers = [{"error": row.error} if row.error is not None else next(found) for row in parcel.rows]
         lines = "".join(self.line(row, a) for row, a in zip(parcel.rows, answers, strict=True))
-        return Answered(parcel.number, lines, len(answers), sum("error" in answer for answer in answers))
+        n_errors, n_cut = (sum(mark in answer for answer in answers) for mark in ("error", "truncated"))
+        return Answered(parcel.number, lines, len(answers), n_errors, n_cut)
 
     def line(self, row: Row, answer: Answer) -> str:
         known: Answer = {"file": row.file, "line": row.line}
@@ -134,26 +136,40 @@ def finite(numbers: Sequence[float]) -> list[float]:
     return [float(f"{x:.9g}") for x in numbers]
 
 
+def whole(run: Callable[[list[str]], list[Answer]], texts: list[str]) -> list[Answer]:
+    """`run` on texts that are read whole; the answer to one that was cut says so."""
+    from regard.api.fit import noting_cuts
+
+    def marked(some: list[str]) -> list[Answer]:
+        with noting_cuts() as cut:
+            answers = run(some)
+        for i in cut:
+            answers[i]["truncated"] = True
+        return answers
+
+    return one_by_one(marked, texts)
+
+
 def embed(model: "Model", texts: list[str], settings: Mapping[str, Any]) -> list[Answer]:
-    return one_by_one(lambda some: [{"embedding": finite(x)} for x in model.embed(some).float().tolist()], texts)
+    return whole(lambda some: [{"embedding": finite(x)} for x in model.embed(some, **settings).float().tolist()], texts)
 
 
 def classify(model: "Model", texts: list[str], settings: Mapping[str, Any]) -> list[Answer]:
     def run(some: list[str]) -> list[Answer]:
-        found = model.classify(some)
+        found = model.classify(some, **settings)
         return [{"labels": dict(zip(labels, finite([*labels.values()]), strict=True))} for labels in found]
 
-    return one_by_one(run, texts)
+    return whole(run, texts)
 
 
 def tag(model: "Model", texts: list[str], settings: Mapping[str, Any]) -> list[Answer]:
     def run(some: list[str]) -> list[Answer]:
-        return [{"words": [sure(word) for word in words]} for words in model.tag(some)]
+        return [{"words": [sure(word) for word in words]} for words in model.tag(some, **settings)]
 
     def sure(word: "Tagged") -> Answer:
         return {**dataclasses.asdict(word), "probability": finite([word.probability])[0]}
 
-    return one_by_one(run, texts)
+    return whole(run, texts)
 
 
 def generate(model: "Model", texts: list[str], settings: Mapping[str, Any]) -> list[Answer]:

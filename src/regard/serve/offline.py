@@ -39,6 +39,7 @@ class Reached:
     parcels: int = 0
     rows: int = 0
     errors: int = 0
+    cut: int = 0
     bytes: int = 0
     sha256: str = hashlib.sha256().hexdigest()
 
@@ -177,6 +178,7 @@ class Ledger:
         self.reached.parcels += 1
         self.reached.rows += answered.n_rows
         self.reached.errors += answered.n_errors
+        self.reached.cut += answered.n_cut
         self.reached.bytes += len(data)
         if time.monotonic() - self.kept_at >= KEEP_SECONDS:
             self.keep()

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+import tokenizers
+
 from regard.errors import RegardError, TokenizerError
 
 T = TypeVar("T")
@@ -84,6 +86,19 @@ def check_frame(data: dict[str, Any], file: Path) -> None:
             token = piece.get("SpecialToken")
             if token and token["id"] not in stage["special_tokens"]:
                 raise TokenizerError(f"{file} puts {token['id']!r} around texts without saying which token that is.")
+
+
+def frame_ids(raw: tokenizers.Tokenizer) -> dict[int, str]:
+    """The ids that a post-processor puts around texts, and how it spells them. The library does not compare them with
+    the vocabulary."""
+    if raw.post_processor is None:
+        return {}
+    found: dict[int, str] = {}
+    for stage in _stages(json.loads(raw.post_processor.__getstate__()), "processors"):
+        for token in stage.get("special_tokens", {}).values():  # of a template
+            found |= dict(zip(token["ids"], token["tokens"], strict=True))
+        found |= {stage[end][1]: stage[end][0] for end in ("sep", "cls") if end in stage}  # BERT's and RoBERTa's
+    return found
 
 
 def _stages(stage: Any, children: str) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ from tokenizers import pre_tokenizers
 from regard.errors import TokenizerError
 from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
 from regard.text.files import read_directory
-from regard.text.reading import guarded
+from regard.text.reading import frame_ids, guarded
 from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, piece_bytes
 
 
@@ -54,7 +54,8 @@ class Tokenizer:
         self.chat_templates = dict(chat_templates or {})
         self.model_max_length = model_max_length
         ids = self.vocab.values() if ids is None else ids
-        self.n_tokens, self.n_vocab = len(ids), max(ids, default=-1) + 1
+        self._frame = frame_ids(raw)
+        self.n_tokens, self.n_vocab = len(ids), max(max(ids, default=-1), *self._frame, -1) + 1
         self.special_ids = frozenset(special_tokens(raw))
         self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
         for role, token in self.specials.items():
@@ -122,9 +123,9 @@ class Tokenizer:
         return self._plain
 
     def check_vocab(self, n_rows: int) -> None:
-        """Refuse a vocabulary that does not fit an embedding of `n_rows` rows."""
+        """Refuse a vocabulary, or ids put around texts, that an embedding of `n_rows` rows has no rows for."""
         if self.n_vocab > n_rows:
-            token = self.raw.id_to_token(self.n_vocab - 1)
+            token = self.raw.id_to_token(self.n_vocab - 1) or self._frame[self.n_vocab - 1]
             raise TokenizerError(
                 f"{self.where} gives {token!r} the id {self.n_vocab - 1}, but the model's embedding has only "
                 f"{n_rows} rows; use the tokenizer the model was trained with, or enlarge the embedding."
@@ -134,6 +135,17 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special: bool = True, allow_control: bool = False) -> list[int]:
         return self._encode(text, None, add_special, allow_control).ids
+
+    def encode_open(self, text: str) -> list[int]:
+        """The ids of a text that goes on: with what is put before a text, without what is put behind it."""
+        ids = self.encode(text)
+        return ids[: len(ids) - self._n_behind]
+
+    @cached_property
+    def _n_behind(self) -> int:
+        """How many special tokens are put behind every text."""
+        special = self._encode("a", None, True, False).special_tokens_mask
+        return next((i for i, mark in enumerate(reversed(special)) if not mark), 0)
 
     def encode_pair(self, a: str, b: str, *, allow_control: bool = False) -> tuple[list[int], list[int]]:
         """Ids and token types of a pair, `[CLS] a [SEP] b [SEP]` for BERT."""

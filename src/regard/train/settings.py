@@ -133,10 +133,8 @@ def _toml(value: Any) -> str:
 def settings_from(task: str, defaults: Mapping[str, Any], file: Path | None, flags: Mapping[str, Any]) -> TrainSettings:
     """Flags over the file over the task's defaults, which are gentler for a model that goes on."""
     said = read_toml(file) if file else {}
-    known = {each.name for each in fields(TrainSettings)}
-    for name in said:
-        if name not in known:
-            raise ConfigError(f"{file} sets {name!r}, which is not a training setting.")
+    check_names(said, f" in {file}")
+    check_names(flags)
     if said.get("task", task) != task:
         raise ConfigError(f"{file} is for {said['task']!r}, not for {task!r}.")
     chosen = {**said, **{k: v for k, v in flags.items() if v is not None}}
@@ -149,6 +147,14 @@ def settings_from(task: str, defaults: Mapping[str, Any], file: Path | None, fla
         return TrainSettings(**merged)
     except TypeError as problem:
         raise ConfigError(f"The training settings do not fit: {problem}.") from None
+
+
+def check_names(given: Mapping[str, Any], where: str = "") -> None:
+    """Refuse what is no setting of a run, also if it is None, which else stands for what was not given."""
+    known = {each.name for each in fields(TrainSettings)}
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise ConfigError(f"There is no training setting {unknown!r}{where}.")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ enum format { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
 enum norm { NO_NORM, LAYER_NORM, RMS_NORM };
 enum activation { NO_ACTIVATION, GELU, GELU_TANH, SILU, RELU, TANH };
 enum op { EMBED, NORM, PRODUCT, STORE, ATTEND, PICK };
+enum refusal { BAD_BATCH = -1, NO_MEMORY = -2, BAD_ID = -3, BAD_POSITION = -4 }; /* of regard_run */
 
 /* A matrix W (rows × columns) for y = W x, in groups of 8 rows:
  *   F32, F16, BF16   column after column, the 8 rows' numbers side by side
@@ -72,6 +73,7 @@ typedef struct {
     const float *K, *V;              /* attend and store: new keys and values, strided as `in` */
     const cache *cache;
     const float *table;              /* embed: a vector per position, or none */
+    int64_t table_rows;
 } step;
 
 typedef struct {
@@ -85,7 +87,8 @@ typedef struct {
     const int32_t *wanted_rows;
     float *logits;
     int64_t logits_stride;
-    const float *cosines, *sines;    /* rotary: positions × d_k/2 */
+    const float *cosines, *sines;    /* rotary: angles × d_k/2 */
+    int64_t angles;
 } batch;
 
 typedef struct {

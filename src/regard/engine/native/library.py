@@ -19,6 +19,12 @@ FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")  # as `enum format` cou
 NORMS = {"none": 0, "layer": 1, "rms": 2}
 ACTIVATIONS = {"none": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu": 4, "tanh": 5}
 EMBED, NORM, PRODUCT, STORE, ATTEND, PICK = range(6)
+REFUSALS = {  # of regard_run
+    -1: "A batch does not fit the engine's buffers.",
+    -2: "There is no memory for a batch.",
+    -3: "A token id has no row in the model's embedding.",
+    -4: "A position is beyond the model's table of positions, or beyond a cache.",
+}
 LANES, BLOCK, FEW, CHUNK, WIDEST_HEAD = 8, 32, 4, 128, 512
 
 
@@ -53,6 +59,7 @@ class Step(ctypes.Structure):
         *((n, c_void_p) for n in ("bias", "gate_bias", "gain", "shift", "K", "V")),
         ("cache", POINTER(Cache)),
         ("table", c_void_p),
+        ("table_rows", c_int64),
     ]
 
 
@@ -64,6 +71,7 @@ class Batch(ctypes.Structure):
         *((n, c_void_p) for n in ("wanted_rows", "logits")),
         ("logits_stride", c_int64),
         *((n, c_void_p) for n in ("cosines", "sines")),
+        ("angles", c_int64),
     ]
 
 

@@ -232,11 +232,43 @@ static int32_t runs(void *const *pointers, int32_t rows, int32_t *starts) {
     return n;
 }
 
+/* Whether every number that something is looked up by is in [0, end). */
+static int within(const int32_t *numbers, int32_t rows, int64_t end) {
+    int32_t low = 0, high = 0;
+    for (int32_t r = 0; r < rows; r++) {
+        low = numbers[r] < low ? numbers[r] : low;
+        high = numbers[r] > high ? numbers[r] : high;
+    }
+    return low == 0 && high < end;
+}
+
+/* 0, or why a batch cannot be run: nothing may be read or written beyond an embedding, a table of positions or a cache. */
+static int refused(const plan *p, const batch *b) {
+    if (b->rows < 1 || b->rows > p->max_rows || b->wanted < 0 || b->wanted > b->rows) return BAD_BATCH;
+    if (!within(b->wanted_rows, b->wanted, b->rows)) return BAD_BATCH;
+    int64_t end = INT64_MAX; /* of positions */
+    for (const step *s = p->steps; s < p->steps + p->n_steps; s++) {
+        if (s->op == EMBED && !within(b->ids, b->rows, s->W->rows)) return BAD_ID;
+        if (s->op == EMBED && s->table && s->table_rows < end) end = s->table_rows;
+        if (s->op == ATTEND && s->rotary && b->angles < end) end = b->angles;
+        const int64_t room = s->cross ? b->source_capacity : b->capacity;
+        if ((s->op == STORE || (s->op == ATTEND && !s->cross)) && room < end) end = room;
+    }
+    if (!within(b->positions, b->rows, end)) return BAD_POSITION;
+    for (const step *s = p->steps; s < p->steps + p->n_steps; s++) {
+        if (s->op != ATTEND || (s->causal && !s->cross)) continue;
+        const int64_t most = s->cross ? b->source_capacity : b->capacity; /* keys */
+        return within(s->cross ? b->source_lengths : b->visible, b->rows, most + 1) ? 0 : BAD_POSITION;
+    }
+    return 0;
+}
+
 int regard_run(const plan *p, const batch *b) {
-    if (b->rows < 1 || b->rows > p->max_rows || b->wanted > b->rows) return -1;
+    const int reason = refused(p, b);
+    if (reason) return reason;
     if (!chosen) regard_choose(0);
     int32_t *starts = malloc(2 * ((size_t)b->rows + 1) * sizeof *starts);
-    if (!starts) return -2;
+    if (!starts) return NO_MEMORY;
     job j = {.p = p, .b = b, .texts = starts, .sources = starts + b->rows + 1};
     j.n_texts = runs(b->texts, b->rows, j.texts);
     j.n_sources = runs(b->sources, b->rows, j.sources);
