@@ -14,6 +14,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from regard.errors import TokenizerError
+from regard.modelfile import SMALL
 from regard.text import legacy
 from regard.text.control import SPECIAL_ROLES
 from regard.text.reading import (
@@ -133,18 +134,18 @@ def _added_by_spelling(entries: dict[str, Any], special: set[str], folder: Path)
 
 def _read_vocabulary(folder: Path, settings: Settings) -> tuple[tokenizers.Tokenizer, Path]:
     """The bare tokenizer, and the file to blame for it."""
-    if (file := folder / "tokenizer.json").is_file():
+    if (file := folder / "tokenizer.json").exists():
         return _from_json(file), file
     for vocab, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
-        if (file := folder / vocab).is_file() and (folder / merges).is_file():
+        if (file := folder / vocab).exists() and (folder / merges).exists():
             settings.layout = settings.layout or legacy.guess_layout(file)
             return legacy.byte_level(file, folder / merges, settings.layout, settings.config), file
-    if (file := folder / "source.spm").is_file():
+    if (file := folder / "source.spm").exists():
         raise TokenizerError(
             f"{file} is a SentencePiece model with a separate vocabulary (Marian's layout), which is not supported; "
             "add a tokenizer.json to the directory."
         )
-    if (file := folder / "vocab.txt").is_file():
+    if (file := folder / "vocab.txt").exists():
         settings.layout = settings.layout or "bert"
         unknown = settings.specials["unk"].content if "unk" in settings.specials else "[UNK]"
         return legacy.wordpiece(file, settings.layout, unknown, settings.config), file
@@ -199,9 +200,9 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         templates = dict(entry)
     if not all(isinstance(template, str) for template in templates.values()):
         raise TokenizerError(f"{folder / 'tokenizer_config.json'} has a chat_template that is not text.")
-    files = {f.stem: read_text(f) for f in sorted(folder.glob("additional_chat_templates/*.jinja"))}
-    if (file := folder / "chat_template.jinja").is_file():
-        files["default"] = read_text(file)
+    files = {f.stem: read_text(f, SMALL) for f in sorted(folder.glob("additional_chat_templates/*.jinja"))}
+    if (file := folder / "chat_template.jinja").exists():
+        files["default"] = read_text(file, SMALL)
     return files or templates
 
 

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from regard.errors import RegardError, TokenizerError
+from regard.modelfile import LARGE, read_file
 
 T = TypeVar("T")
 
 
-def read_text(file: Path) -> str:
+def read_text(file: Path, limit: int = LARGE) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        text = read_file(file, limit, TokenizerError).decode()
     except UnicodeDecodeError as error:
         raise TokenizerError(f"{file} is not UTF-8 text (byte {error.start}).") from None
-    except OSError as error:
-        raise TokenizerError(f"{file} cannot be read: {error.strerror}.") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")  # as Python reads text files
 
 
 def parse_object(text: str, file: Path) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def parse_object(text: str, file: Path) -> dict[str, Any]:
 
 def read_object(file: Path) -> dict[str, Any]:
     """A JSON object, empty if there is no such file."""
-    return parse_object(read_text(file), file) if file.is_file() else {}
+    return parse_object(read_text(file), file) if file.exists() else {}
 
 
 def check_model(model: Any, file: Path) -> None:
