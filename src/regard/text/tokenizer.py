@@ -16,7 +16,7 @@ from typing import Any
 import tokenizers
 from tokenizers import pre_tokenizers
 
-from regard.errors import TokenizerError
+from regard.errors import TokenizerError, quoted
 from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
 from regard.text.files import read_directory
 from regard.text.reading import guarded
@@ -59,9 +59,11 @@ class Tokenizer:
         self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
         for role, token in self.specials.items():
             if raw.token_to_id(token) is None:
-                raise TokenizerError(f"{where} names {token!r} as its {role} token, but no token is spelled like that.")
+                raise TokenizerError(f"{where} names {quoted(token)} as its {role} token, but no token is spelled so.")
         self._plain = guarded(where, lambda: text_twin(raw))
-        guarded(where, lambda: raw.encode("a", "a"))  # a broken post-processor shows here, not in the middle of a run
+        # a broken post-processor shows here, not in the middle of a run
+        for i in guarded(where, lambda: raw.encode("a").ids + raw.encode("a", "a").ids):
+            self._checked(i)
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -126,7 +128,7 @@ class Tokenizer:
         if self.n_vocab > n_rows:
             token = self.raw.id_to_token(self.n_vocab - 1)
             raise TokenizerError(
-                f"{self.where} gives {token!r} the id {self.n_vocab - 1}, but the model's embedding has only "
+                f"{self.where} gives {quoted(token)} the id {self.n_vocab - 1}, but the model's embedding has only "
                 f"{n_rows} rows; use the tokenizer the model was trained with, or enlarge the embedding."
             )
 
@@ -199,7 +201,8 @@ class Tokenizer:
     # ── ids → text ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        text = self.raw.decode([self._checked(i) for i in ids], skip_special_tokens=skip_special)
+        checked = [self._checked(i) for i in ids]
+        text = guarded(self.where, lambda: self.raw.decode(checked, skip_special_tokens=skip_special))
         return clean_up(text) if self._clean else text
 
     def stream(self, *, skip_special: bool = True) -> Stream:
@@ -237,7 +240,7 @@ class Tokenizer:
         try:
             index = operator.index(token_id)
         except TypeError:
-            raise TokenizerError(f"A token id is a whole number, and {token_id!r} is not.") from None
+            raise TokenizerError(f"A token id is a whole number, and {quoted(token_id)} is not.") from None
         if not 0 <= index < self.n_vocab or self.raw.id_to_token(index) is None:
             raise TokenizerError(f"{self.where} has no token {index}; its ids go from 0 to {self.n_vocab - 1}.")
         return index
