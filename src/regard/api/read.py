@@ -175,12 +175,12 @@ def filled(model: "Model", ids: list[int], place: int, id: int, probability: flo
 
 
 def score(model: "Model", text: str, target: str | None) -> Scores:
-    ids = model.tokenizer.encode(text)
+    ids = model.tokenizer.encode(text, most=model.spec.source_context)
     if model.spec.kind == "encoder-decoder":
         if target is None:
             raise TaskError("An encoder-decoder scores a target given a source: score(text, target).")
         start = model.settings.decoder_start_token_id or 0
-        written = [start, *model.tokenizer.encode(target)]
+        written = [start, *model.tokenizer.encode(target, most=model.spec.context)]
         logits = model(ids, written)
     else:
         written = ids

@@ -16,9 +16,10 @@ from typing import Any
 import tokenizers
 from tokenizers import pre_tokenizers
 
-from regard.errors import TokenizerError, quoted
+from regard.errors import TokenizerError, TooLong, quoted
 from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
 from regard.text.files import read_directory
+from regard.text.long_text import LONG, Pipeline, pipeline_of
 from regard.text.reading import guarded
 from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, piece_bytes
 
@@ -134,8 +135,60 @@ class Tokenizer:
 
     # ── text → ids ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def encode(self, text: str, *, add_special: bool = True, allow_control: bool = False) -> list[int]:
-        return self._encode(text, None, add_special, allow_control).ids
+    def encode(
+        self, text: str, *, add_special: bool = True, allow_control: bool = False, most: int | None = None
+    ) -> list[int]:
+        """A text's ids. One that has more than `most` is refused (`TooLong`) as soon as that is certain."""
+        encoder, long_texts = (self.raw, self._long_with_control) if allow_control else (self._plain, self._long)
+        return self.encode_by(encoder, long_texts, self._unicode(text), add_special, most)
+
+    def encode_by(
+        self, encoder: tokenizers.Tokenizer, long_texts: Pipeline, text: str, add_special: bool, most: int | None
+    ) -> list[int]:
+        """The ids that a twin of this tokenizer gives.
+
+        Long texts go to `encode_batch_fast`, which lets go of Python's lock; `encode` does not.
+        """
+        if most is not None and long_texts.has_more(text, most):
+            raise _too_long(most)
+        if len(text) <= LONG:
+            return guarded(self.where, lambda: encoder.encode(text, add_special_tokens=add_special)).ids
+        if add_special and self._frame is None:
+            (encoding,) = guarded(self.where, lambda: encoder.encode_batch_fast([text], add_special_tokens=True))
+            return encoding.ids
+        before, after = self._frame if add_special and self._frame else ([], [])
+        ids = list(before)
+        for piece in long_texts.pieces(text):
+            encoded = guarded(self.where, lambda: encoder.encode_batch_fast([piece], add_special_tokens=False))  # noqa: B023
+            ids += encoded[0].ids
+            if most is not None and len(ids) > most:
+                raise _too_long(most)
+        return ids + after
+
+    def check_length(self, text: str, most: int | None, *, allow_control: bool = False) -> None:
+        """Refuse a text that by its length alone has more than `most` tokens."""
+        if most is not None and (self._long_with_control if allow_control else self._long).has_more(text, most):
+            raise _too_long(most)
+
+    @cached_property
+    def _long(self) -> Pipeline:
+        return self.pipeline.of(self._plain)
+
+    @cached_property
+    def _long_with_control(self) -> Pipeline:
+        return self.pipeline.of(self.raw)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """How long texts may be cut."""
+        return pipeline_of(self.raw)
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int]] | None:
+        """The ids before and after every text; None if a letter has no ids between which they could be told from."""
+        framed = self.raw.encode("a")
+        inside = [i for i, sequence in enumerate(framed.sequence_ids) if sequence is not None]
+        return (framed.ids[: inside[0]], framed.ids[inside[-1] + 1 :]) if inside else None
 
     def encode_pair(self, a: str, b: str, *, allow_control: bool = False) -> tuple[list[int], list[int]]:
         """Ids and token types of a pair, `[CLS] a [SEP] b [SEP]` for BERT."""
@@ -183,7 +236,11 @@ class Tokenizer:
         text = self._unicode(text)
         pair = None if pair is None else self._unicode(pair)
         encoder = self.raw if allow_control else self._plain
-        return guarded(self.where, lambda: encoder.encode(text, pair, add_special_tokens=add_special))
+        if len(text) + len(pair or "") <= LONG:
+            return guarded(self.where, lambda: encoder.encode(text, pair, add_special_tokens=add_special))
+        given = text if pair is None else (text, pair)
+        (encoding,) = guarded(self.where, lambda: encoder.encode_batch([given], add_special_tokens=add_special))
+        return encoding
 
     def _unicode(self, text: str) -> str:
         if not isinstance(text, str):
@@ -202,7 +259,10 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         checked = [self._checked(i) for i in ids]
-        text = guarded(self.where, lambda: self.raw.decode(checked, skip_special_tokens=skip_special))
+        if len(checked) <= LONG:
+            text = guarded(self.where, lambda: self.raw.decode(checked, skip_special_tokens=skip_special))
+        else:  # without Python's lock
+            (text,) = guarded(self.where, lambda: self.raw.decode_batch([checked], skip_special_tokens=skip_special))
         return clean_up(text) if self._clean else text
 
     def stream(self, *, skip_special: bool = True) -> Stream:
@@ -280,6 +340,10 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
         clean_up_spaces=found.clean_up_spaces,
         where=found.where,
     )
+
+
+def _too_long(most: int) -> TooLong:
+    return TooLong(f"The text has more than {most:,} tokens, which is all that fit: shorten it.")
 
 
 def _replace(path: Path, text: str) -> None:
