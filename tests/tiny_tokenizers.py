@@ -114,6 +114,22 @@ def sentencepiece_metadata(model: sentencepiece.SentencePieceProcessor) -> dict[
     }
 
 
+def sentencepiece_charsmap() -> bytes:
+    """SentencePiece's usual normalisation (NFKC and more), as its model files and Hugging Face's hold it."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS), model_writer=written, vocab_size=60, model_type="bpe", minloglevel=2
+    )
+    model = written.getvalue()
+    # in Protocol Buffers: field 2 of the normaliser's settings, bytes after their length in three groups of seven bits
+    at = next(i for i in range(len(model)) if model[i] == 0x12 and _varint(model[i + 1 : i + 4]) > 200_000)
+    return model[at + 4 : at + 4 + _varint(model[at + 1 : at + 4])]
+
+
+def _varint(digits: bytes) -> int:
+    return sum((digit & 127) << 7 * n for n, digit in enumerate(digits))
+
+
 def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
 

@@ -1,9 +1,11 @@
 """The command as a process: pipes that close, Ctrl-C, and a terminal that is really one."""
 
+import json
 import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -133,3 +135,15 @@ def test_what_goes_on_for_hours_looks_for_garbage_as_often_as_others(verb, often
     code += f"sys.argv = ['regard', {verb!r}, '-h']; run()"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == f"often {often}"
+
+
+def test_a_damaged_tokenizer_is_one_line_on_stderr(tiny_model, tmp_path):
+    """What the tokenizer library writes when it panics would pass by Python, so this is seen from outside."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model("decoder"), folder)
+    data = json.loads((folder / "tokenizer.json").read_text())
+    data["normalizer"] = {"type": "Replace", "pattern": {"String": ""}, "content": "x"}
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    ran = subprocess.run([*REGARD, "generate", folder, "hello"], capture_output=True, text=True, env=ENVIRONMENT)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"regard: {folder / 'tokenizer.json'} has a normalizer that replaces the empty text.\n"

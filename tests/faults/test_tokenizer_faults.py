@@ -1,5 +1,6 @@
 """Damaged tokenizer files are refused by name; hostile text gets the reference library's ids or a clear refusal."""
 
+import base64
 import copy
 import json
 import random
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import tiny_tokenizers as tiny
+from hostile import cheap
 from regard.errors import TokenizerError
 from regard.text.gguf_vocab import gguf_vocab, tokenizer_from_gguf
 from regard.text.tokenizer import Tokenizer, load_tokenizer
@@ -29,6 +31,28 @@ def edited(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     data = copy.deepcopy(GOOD)
     change(data)
     return data
+
+
+def replacing(old: str, new: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    return {"type": "Sequence", "normalizers": [nested(depth - 1)] if depth else []}
+
+
+def text(id: str) -> dict[str, Any]:
+    return {"Sequence": {"id": id, "type_id": 0}}
+
+
+def special(id: str) -> dict[str, Any]:
+    return {"SpecialToken": {"id": id, "type_id": 0}}
+
+
+def framed(single: list[dict[str, Any]], **known: list[int]) -> dict[str, Any]:
+    tokens = {id: {"id": id, "ids": ids, "tokens": ["a"] * len(ids)} for id, ids in known.items()}
+    pair = [text("A"), text("B")]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
 
 
 DAMAGED: dict[str, Any] = {
@@ -65,17 +89,89 @@ DAMAGED: dict[str, Any] = {
         lambda d: d.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"})
     ),
     "deep nesting": "[" * 100_000,
+    # each of these made the library panic, grow without bound or take very long
+    "a text replaced by a thousand": edited(lambda d: d.update(normalizer=replacing("a", "a" * 1000))),
+    "replaced again and again": edited(
+        lambda d: d.update(normalizer={"type": "Sequence", "normalizers": [replacing("a", "aaa")] * 4})
+    ),
+    "a long beginning": edited(lambda d: d.update(normalizer={"type": "Prepend", "prepend": "a" * 10**6})),
+    "the empty text replaced": edited(lambda d: d.update(normalizer=replacing("", "a"))),
+    "nothing replaced": edited(lambda d: d.update(normalizer=replacing("", "a") | {"pattern": {"Regex": "x*"}})),
+    "a long replacement in a decoder": edited(lambda d: d.update(decoder=replacing("a", "b" * 1000))),
+    "a decoder that strips ends": edited(
+        lambda d: d.update(decoder={"type": "Strip", "content": " ", "start": 0, "stop": 1})
+    ),
+    "pieces of length 0": edited(lambda d: d.update(pre_tokenizer={"type": "FixedLength", "length": 0})),
+    "many stages": edited(
+        lambda d: d.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}] * 100})
+    ),
+    "stages in stages": edited(lambda d: d.update(normalizer=nested(20))),
+    "a long affix": edited(lambda d: d["model"].update(end_of_word_suffix="x" * 1000)),
+    "a merge without its prefix": edited(lambda d: d["model"].update(continuing_subword_prefix="##")),
+    "a long token": edited(lambda d: d["model"]["vocab"].update({"a" * 400_000: 10_000})),
+    "a long piece": edited(lambda d: d.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a" * 400_000, 0.0]]})),
+    "a piece without a name": edited(lambda d: d.update(model={"type": "Unigram", "unk_id": 0, "vocab": [5]})),
+    "a long added token": edited(lambda d: d["added_tokens"][0].update(content="a" * 400_000)),
+    "too many added tokens": edited(
+        lambda d: d.update(added_tokens=[{"id": i, "content": "x"} for i in range(200_000)])
+    ),
+    "words as long as a book": edited(
+        lambda d: d.update(model={"type": "WordPiece", "vocab": {"a": 0}, "max_input_chars_per_word": 10**9})
+    ),
+    "a frame with copies of the text": edited(lambda d: d.update(post_processor=framed([text("A")] * 100))),
+    "a frame with a second text": edited(lambda d: d.update(post_processor=framed([text("B")]))),
+    "a frame of a million tokens": edited(
+        lambda d: d.update(post_processor=framed([text("A"), special("x")], x=[0] * 10**6))
+    ),
+    "a frame in a frame": edited(
+        lambda d: d.update(post_processor={"type": "Sequence", "processors": [framed([text("A")])] * 2})
+    ),
+    "a frame beyond the vocabulary": edited(
+        lambda d: d.update(post_processor={"type": "BertProcessing", "sep": ["a", 10**6], "cls": ["a", 0]})
+    ),
+    "millions of values": "[" + "[]," * 5_000_001,
 }
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_tokenizer_json_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_damaged_tokenizer_json_is_refused_by_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    """By one sentence, cheaply, and without a panic of the library, which would write to stderr by itself."""
     content = DAMAGED[name]
     (tmp_path / "tokenizer.json").write_text(content if isinstance(content, str) else json.dumps(content))
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json") as caught:
+    with cheap(), pytest.raises(TokenizerError, match=r"tokenizer\.json") as caught:
         load_tokenizer(tmp_path)
     assert str(caught.value).endswith(".")
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600 + len(str(tmp_path))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_damaged_character_map_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """SentencePiece's own map is read; with bytes of it changed it is read or refused, and never a panic."""
+    data, honest = json.loads(tiny.unigram().to_str()), tiny.sentencepiece_charsmap()
+    rng, texts = random.Random(0), ["ﷺ ½ Ａ １２ か\u3099 \u1e9b\u0323", "".join(map(chr, range(0x3000, 0x3400)))]
+    refused = 0
+    for n in range(60):
+        damaged = bytearray(honest)
+        for _ in range(n):
+            damaged[rng.randrange(len(honest) if n % 2 else 4000)] = rng.randrange(256)
+        encoded = base64.b64encode(damaged).decode()
+        tiny.write_json(
+            tmp_path / "tokenizer.json",
+            data | {"normalizer": {"type": "Precompiled", "precompiled_charsmap": encoded}},
+        )
+        try:
+            tokenizer = load_tokenizer(tmp_path)
+        except TokenizerError:
+            assert n
+            refused += 1
+            continue
+        for each in texts:
+            tokenizer.encode(each)
+    assert refused
+    assert capfd.readouterr() == ("", "")
 
 
 def test_bytes_that_are_not_text(tmp_path: Path) -> None:
@@ -264,6 +360,7 @@ GGUF = gguf_vocab(BYTES)
         ({"add_bos_token": True}, "adds a bos token"),
         ({"add_bos_token": 1}, "add_bos_token"),
         ({"model": "llama"}, "without scores"),
+        ({"tokens": ["a" * 400_000, *GGUF["tokenizer.ggml.tokens"][1:]]}, "400,000 characters"),
     ],
 )
 def test_damaged_gguf_metadata(change: dict[str, Any], sentence: str) -> None:
@@ -285,3 +382,40 @@ def test_gguf_metadata_without_its_keys() -> None:
 def test_a_special_token_nobody_has() -> None:
     with pytest.raises(TokenizerError, match="names '<none>' as its eos token"):
         Tokenizer(tiny.byte_level(), specials={"eos": "<none>"})
+
+
+def test_a_vocabulary_of_one_letters_repetitions_is_refused_cheaply() -> None:
+    """Every piece can be made in as many ways as it has letters, and each way has its letters: cubic in the longest."""
+    tokens = ["a" * n for n in range(1, 2601)]
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [0.0] * len(tokens),
+    }
+    with cheap(), pytest.raises(TokenizerError, match=r"model\.gguf has pieces so long"):
+        tokenizer_from_gguf(metadata, "model.gguf")
+
+
+def test_the_last_of_many_tokens_doubled_is_found_at_once() -> None:
+    tokens = [f"token {i}" for i in range(60_000)]
+    metadata = GGUF | {"tokenizer.ggml.tokens": [*tokens, tokens[-1]]}
+    del metadata["tokenizer.ggml.token_type"]
+    with cheap(), pytest.raises(TokenizerError, match="'token 59999' is in it twice"):
+        tokenizer_from_gguf(metadata, "model.gguf")
+
+
+def test_many_added_tokens_are_refused_or_take_linear_time(tmp_path: Path) -> None:
+    files = {
+        "tokenizer_config.json": {
+            "added_tokens_decoder": {str(400 + i): {"content": f"<{i}>"} for i in range(140_000)}
+        },
+        "added_tokens.json": {f"<{i}>": 400 + i for i in range(140_000)},
+        "special_tokens_map.json": {"additional_special_tokens": [f"<{i}>" for i in range(140_000)]},
+    }
+    for name, content in files.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        BYTES.raw.save(str(folder / "tokenizer.json"))
+        tiny.write_json(folder / name, content)
+        with cheap(), pytest.raises(TokenizerError, match=r"140,000 added tokens; 131,072 are allowed"):
+            load_tokenizer(folder)

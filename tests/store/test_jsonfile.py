@@ -52,7 +52,7 @@ def test_nesting_up_to_the_limit_is_read(tmp_path: Path) -> None:
 
 
 def test_a_huge_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jsonfile, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(jsonfile, "LARGE", 1 << 20)
     (tmp_path / "x.json").write_bytes(b" " * ((1 << 20) + 1))
     with pytest.raises(CheckpointError, match="larger than 1 MB"):
         read_json(tmp_path / "x.json", "it")

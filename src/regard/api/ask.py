@@ -92,12 +92,13 @@ def is_single(prompt: Prompt) -> bool:
 
 
 def prompts_of(model: "Model", prompt: Prompt, control: bool) -> list[list[int]]:
-    """Token ids for each prompt, whichever way it was given."""
+    """Token ids for each prompt, whichever way it was given; a text that is longer than the context is refused."""
+    n_vocab, most = model.spec.source_vocab, model.spec.source_context
     if isinstance(prompt, str):
-        return [model.tokenizer.encode(prompt, allow_control=control)]
+        return [model.tokenizer.encode(prompt, allow_control=control, most=most)]
     if len(prompt) and all(isinstance(p, str) for p in prompt):
-        return [model.tokenizer.encode(str(p), allow_control=control) for p in prompt]
-    return [whole_ids(prompt, model.spec.source_vocab)]
+        return [model.tokenizer.encode(str(p), allow_control=control, most=most) for p in prompt]
+    return [whole_ids(prompt, n_vocab)]
 
 
 def own_settings(model: "Model") -> Settings:

@@ -63,7 +63,7 @@ def trace(
 def ids_of(model: "Model", given: str | Sequence[int], n_vocab: int, limit: int) -> list[int]:
     """A text's ids, or the given ones, checked. Where masks are filled, they may be spelt in the text."""
     if isinstance(given, str):
-        ids = model.tokenizer.encode(given, allow_control=model.spec.head.kind == "mlm")
+        ids = model.tokenizer.encode(given, allow_control=model.spec.head.kind == "mlm", most=limit)
     else:
         try:
             ids = [operator.index(i) for i in given]

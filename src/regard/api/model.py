@@ -222,12 +222,14 @@ class Model:
         text: str = self.generate(self.chat_ids(messages), **given)
         return text
 
-    def chat_ids(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
-        """The conversation as the model's own template writes it, ready for its answer."""
+    def chat_ids(self, messages: str | Sequence[Mapping[str, str]], *, context: int | None = None) -> list[int]:
+        """The conversation as the model's own template writes it, ready for its answer; refused if it is longer than the
+        context."""
         self._need("decoder", "chat")
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        return encode_chat(self.tokenizer, [dict(m) for m in messages])
+        most = min(context or self.spec.context, self.spec.context)
+        return encode_chat(self.tokenizer, [dict(m) for m in messages], most=most)
 
     def translate(
         self, texts: str | Sequence[str], num_beams: int = 4, *, progress: "Progress | None" = None, **given: Any

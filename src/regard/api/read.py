@@ -16,7 +16,7 @@ from regard.api.fit import encode_all, fit
 from regard.engine.decode import pad
 from regard.engine.encode import Progress, pool, run_batched
 from regard.engine.fast import common
-from regard.errors import GenerationError, TaskError, TooLong, no_row, quoted
+from regard.errors import GenerationError, TaskError, no_row, quoted
 from regard.model.transformer import DecoderOnly, EncoderOnly, Seq2Seq, class_logits
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def tagged(model: "Model", words: list[tuple[str, int, int]], P: Tensor, index: 
 
 
 def fill(model: "Model", text: str, top_k: int) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
-    ids = fitting(model, model.tokenizer.encode(text, allow_control=True), model.spec.context)
+    ids = model.tokenizer.encode(text, allow_control=True, most=model.spec.context)
     mask = model.tokenizer.mask_id
     places = [i for i, id in enumerate(ids) if id == mask]
     if not places:
@@ -208,12 +208,14 @@ def score(model: "Model", text: str, target: str | None) -> Scores:
     if spec.kind == "encoder-decoder":
         if target is None:
             raise TaskError("An encoder-decoder scores a target given a source: score(text, target).")
-        source = fitting(model, tokenizer.encode(text), spec.source_context)
-        written = [model.settings.decoder_start_token_id or 0, *tokenizer.encode(target)]
-        given = [source, fitting(model, written, spec.context)]
+        source = tokenizer.encode(text, most=spec.source_context)
+        start = model.settings.decoder_start_token_id or 0
+        written = [start, *tokenizer.encode(target, most=spec.context - 1)]
+        given = [source, written]
     else:
-        written, first = (tokenizer.encode(text), 1) if target is None else continued(model, text, target)
-        given = [fitting(model, written, spec.context)]
+        whole = tokenizer.encode(text, most=spec.context)
+        written, first = (whole, 1) if target is None else continued(model, text, target)
+        given = [written]
     scored = written[first:]
     if not scored:
         return Scores([], [], [])
@@ -224,15 +226,9 @@ def score(model: "Model", text: str, target: str | None) -> Scores:
 
 def continued(model: "Model", context: str, continuation: str) -> tuple[list[int], int]:
     """The ids of both as one text, and where those of the continuation begin: where they differ from the context's own."""
-    before, ids = (model.tokenizer.encode_open(text) for text in (context, context + continuation))
+    before, ids = (model.tokenizer.encode_open(text, model.spec.context) for text in (context, context + continuation))
     first = common(before, ids, min(len(before), len(ids)))
     return (ids, first) if first else ([model.first_token(), *ids], 1)
-
-
-def fitting(model: "Model", ids: list[int], most: int) -> list[int]:
-    if len(ids) > most:
-        raise TooLong(f"The text has {len(ids):,} tokens, but {model.name} reads at most {most:,}: shorten it.")
-    return ids
 
 
 def batched(model: "Model", rows: list[list[int]], run: Any, progress: Progress | None) -> list[Tensor]:

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from regard.errors import DataError, NotFound, quoted
+from regard.modelfile import SMALL, read_file
 from regard.serve.answer import Json
 from regard.serve.slices import send_slice
 from regard.train.report import read_metrics
@@ -70,11 +71,12 @@ def steps_of(run: Path) -> list[int]:
 
 
 def probes_of(run: Path) -> list[dict[str, Any]]:
-    try:
-        probes: list[dict[str, Any]] = json.loads((run / "frames" / "probes.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    file = run / "frames" / "probes.json"
+    if not file.exists():
         return []
-    except (OSError, ValueError):
+    try:
+        probes: list[dict[str, Any]] = json.loads(read_file(file, SMALL, DataError))
+    except (ValueError, RecursionError):
         raise DataError(f"{run}: frames/probes.json cannot be read.") from None
     return probes
 

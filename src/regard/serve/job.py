@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import GenerationError, RegardError, TaskError, TokenizerError
+from regard.modelfile import open_file
 from regard.serve.rows import PARCEL_TOKENS, Parcel, Row
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def fingerprint(path: Path) -> str:
     files = [path] if path.is_file() else sorted({f for pattern in MODEL_FILES for f in path.glob(pattern)})
     digest = hashlib.sha256()
     for file in files:
-        with file.open("rb") as content:
+        with open_file(file) as content:
             digest.update(f"{file.relative_to(path.parent if path.is_file() else path)}\n".encode())
             digest.update(hashlib.file_digest(content, "sha256").digest())
     return digest.hexdigest()

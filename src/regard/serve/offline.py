@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from regard.errors import DataError
+from regard.modelfile import LARGE, read_file
 from regard.serve.job import Answered, Job, Worker
 from regard.serve.rows import Input, Parcel, check_unchanged, parcels, rows
 from regard.store.atomic import flush, replace_file
@@ -158,9 +159,9 @@ class Ledger:
 
     def read(self) -> Reached:
         try:
-            said = json.loads(run_of(self.out).read_bytes())
+            said = json.loads(read_file(run_of(self.out), LARGE, DataError))
             then, files, reached = dict(said["run"]), list(said["files"]), Reached(**said["reached"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise DataError(f"{run_of(self.out)} is damaged: begin anew with --restart.") from None
         for name, value in self.identity.items():
             if then.get(name) != value:

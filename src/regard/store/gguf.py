@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
+from regard.modelfile import open_file
 from regard.store.named import Mapped
 from regard.store.quant import FORMATS, Bytes, Format, dequantise
 
@@ -135,7 +136,7 @@ def read_gguf(path: Path | str) -> GGUF:
     if not os.path.isfile(path):
         raise NotFound(f"{path} is not a file.")
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             if file.read(4) != MAGIC:
                 raise CheckpointError(f"{path} is not a GGUF file: it does not begin with the letters GGUF.")
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)

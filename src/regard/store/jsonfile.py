@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from regard.errors import CheckpointError, NotFound, RegardError, quoted
+from regard.modelfile import LARGE, read_file
 from regard.store.atomic import replace_file
 
-MAX_BYTES = 64 << 20
 MAX_DEPTH = 64
 
 
@@ -22,14 +22,7 @@ def read_json(path: Path | str, what: str, error: type[RegardError] = Checkpoint
     path = Path(path)
     if not os.path.isfile(path):
         raise NotFound(f"{path}, {what}, is not there.")
-    try:
-        with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1)
-    except OSError as problem:
-        raise error(f"{path}, {what}, cannot be read: {problem.strerror}.") from problem
-    if len(text) > MAX_BYTES:
-        raise error(f"{path}, {what}, is larger than {MAX_BYTES >> 20} MB, which no honest one is.")
-    return parse_object(text, f"{path}, {what},", error)
+    return parse_object(read_file(path, LARGE, error), f"{path}, {what},", error)
 
 
 def parse_object(text: bytes, subject: str, error: type[RegardError] = CheckpointError) -> dict[str, Any]:

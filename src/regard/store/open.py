@@ -16,6 +16,7 @@ from regard.model.registry import Family, family_of, family_of_gguf, spec_of
 from regard.model.shapes import shapes
 from regard.model.spec import Spec
 from regard.model.weightmap import Plan, Table, plan_loading
+from regard.modelfile import SMALL, read_file
 from regard.store.blocks import open_weights, own_table
 from regard.store.gguf import GGUF, Long, read_gguf
 from regard.store.hub import resolve
@@ -176,7 +177,7 @@ def read_pooling(path: Path) -> Pooling:
     if len(chosen) != 1:
         raise ConfigError(f"{stated} asks for a pooling that is not implemented; there are mean, cls and max.")
     modules = path / "modules.json"
-    normalise = modules.exists() and "Normalize" in modules.read_text(encoding="utf-8", errors="replace")
+    normalise = modules.exists() and b"Normalize" in read_file(modules, SMALL, ConfigError)
     limit = path / "sentence_bert_config.json"
     length = Config(read_json(limit, "the sentence encoder's settings") if limit.exists() else {}, str(limit))
     longest = None if length.get("max_seq_length") is None else length.size("max_seq_length")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
+from regard.modelfile import open_file
 from regard.store.jsonfile import parse_object, read_json
 from regard.store.named import Mapped
 from regard.store.quant import Bytes
@@ -182,7 +183,7 @@ def _refuse_pickle(path: Path) -> NoReturn:
 def _read_header(path: Path) -> tuple[list[Entry], dict[str, str]]:
     """The tensors of a file in the order of their bytes, proved to fill it exactly, and its free-form metadata."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > size - 8:
@@ -248,7 +249,7 @@ def _check_layout(path: Path, entries: list[Entry], size: int) -> None:
 
 def _map_file(path: Path) -> Mapped:
     """From the end of its header on."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         length = int.from_bytes(file.read(8), "little")
         return Mapped(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), 8 + length)
 

@@ -7,7 +7,8 @@ a message stays text, so that no message can close its turn and open another.
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -17,11 +18,11 @@ from jinja2.utils import Namespace
 
 from regard.errors import TemplateError
 from regard.text.control import renaming_twin
-from regard.text.reading import guarded
 from regard.text.sandbox import MeteredEnvironment, run
 from regard.text.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
+WINDOW = 1 << 16  # characters
 
 
 def render_chat(
@@ -50,9 +51,13 @@ def encode_chat(
     add_generation_prompt: bool = True,
     tools: Sequence[Mapping[str, Any]] | None = None,
     template: str | None = None,
+    most: int | None = None,
     **variables: Any,
 ) -> list[int]:
-    """The conversation as ids, with the tokenizer's own template unless another is given."""
+    """The conversation as ids, with the tokenizer's own template unless another is given.
+
+    One that has more than `most` is refused (`TooLong`) as soon as that is certain.
+    """
     template = template or template_of(tokenizer, tools)
     specials = {f"{role}_token": token for role, token in tokenizer.specials.items()}
 
@@ -61,18 +66,19 @@ def encode_chat(
         return render_chat(template, messages, **given)
 
     text = render(messages, tools)
+    tokenizer.check_length(text, most, allow_control=True)
     said, offered = _checked(messages), None if tools is None else _plain(list(tools), "tools")
     marks = _Marks(tokenizer, template, text + json.dumps([said, offered], ensure_ascii=False))
     marked_said, marked_offered = marks.on_messages(said), marks.on_tools(offered)
     if marked_said == said and marked_offered == offered:
-        return tokenizer.encode(text, add_special=False, allow_control=True)
+        return tokenizer.encode(text, add_special=False, allow_control=True, most=most)
     marked = render(marked_said, marked_offered)
     if marks.removed(marked) != text:
         raise TemplateError(
             "A message spells a control token, and the chat template treats it in a way that does not let the two be "
             "told apart; leave the token out of the message."
         )
-    return marks.encode(marked)
+    return marks.encode(marked, most)
 
 
 def template_of(tokenizer: Tokenizer, tools: Any = None) -> str:
@@ -113,35 +119,60 @@ class _Marks:
     def removed(self, marked: str) -> str:
         return marked.translate(dict.fromkeys(map(ord, (self.open, self.close, self.cut))))
 
-    def encode(self, marked: str) -> list[int]:
+    def encode(self, marked: str, most: int | None) -> list[int]:
         """Ids of a marked text in one pass of the tokenizer, its control tokens under names nobody can have typed."""
         names = {token: f"{self.name}{i}{self.name}" for i, token in enumerate(sorted(self.control))}
         spelling = _alternatives(self.control)
         typed_or_written = re.compile(f"{self.open}({spelling}){self.close}|({spelling})")
-        text = typed_or_written.sub(lambda m: m[1] or names[m[2]], marked)
+        text = _substituted(typed_or_written, lambda m: m[1] or names[m[2]], marked, 2 + max(map(len, self.control)))
         twin, back = renaming_twin(self.tokenizer.plain, names)
-        ids = guarded(self.tokenizer.where, lambda: twin.encode(self.removed(text), add_special_tokens=False)).ids
+        ids = self.tokenizer.encode_by(twin, self.tokenizer.pipeline.of(twin), self.removed(text), False, most)
         return [back.get(i, i) for i in ids]
 
     def _marker(self, control: set[str]) -> Callable[[str], str]:
         if not control:
             return lambda text: text
         whole = re.compile(_alternatives(control))
-        cuts = {(token[:n], token[n:]) for token in control for n in range(1, len(token))}
-        starts, ends = {start for start, _ in cuts}, {end for _, end in cuts}
+        starts, ends = _Beginnings(control), _Beginnings(token[::-1] for token in control)
         longest = max(map(len, control))
 
         def marked(text: str) -> str:
-            text = whole.sub(lambda m: f"{self.open}{m[0]}{self.close}", text)
+            text = _substituted(whole, lambda m: f"{self.open}{m[0]}{self.close}", text, longest)
             tail = text.rstrip()
-            if any(tail[-n:] in starts for n in range(1, longest)):
+            if any(tail[-n:] in starts for n in range(1, min(longest, len(tail) + 1))):
                 text = tail + self.cut + text[len(tail) :]
             head = text.lstrip()
-            if any(head[:n] in ends for n in range(1, longest)):
+            if any(head[:n][::-1] in ends for n in range(1, min(longest, len(head) + 1))):
                 text = text[: len(text) - len(head)] + self.cut + head
             return text
 
         return marked
+
+
+class _Beginnings:
+    """Of which texts does one begin with this, and go on? Asked of a sorted list: all beginnings would be many."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = sorted(texts)
+
+    def __contains__(self, part: str) -> bool:
+        after = bisect_right(self.texts, part)
+        return after < len(self.texts) and self.texts[after].startswith(part)
+
+
+def _substituted(pattern: re.Pattern[str], change: Callable[[re.Match[str]], str], text: str, longest: int) -> str:
+    """`pattern.sub(change, text)` for matches of up to `longest` characters, a window at a time.
+
+    One call of `re` holds Python's lock, and with many alternatives a megabyte takes it seconds.
+    """
+    parts, done = list[str](), 0
+    for begin in range(0, len(text), WINDOW):
+        for match in pattern.finditer(text, max(begin, done), begin + WINDOW + longest - 1):
+            if match.start() >= begin + WINDOW:
+                break
+            parts += text[done : match.start()], change(match)
+            done = match.end()
+    return "".join([*parts, text[done:]])
 
 
 def _alternatives(spellings: set[str]) -> str:

@@ -6,6 +6,7 @@ and how to format a conversation. Nothing here runs code from the directory: cla
 layouts known here.
 """
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,12 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
-from regard.errors import TokenizerError
+from regard.errors import TokenizerError, quoted
+from regard.modelfile import SMALL
 from regard.text import legacy
+from regard.text.checks import check_added, check_frame, check_model, check_stages
 from regard.text.control import SPECIAL_ROLES
-from regard.text.reading import (
-    check_frame,
-    check_model,
-    check_normalizer,
-    guarded,
-    parse_object,
-    read_object,
-    read_text,
-)
+from regard.text.reading import guarded, parse_object, read_object, read_text
 
 VERY_LONG = 10**12  # `model_max_length` is a huge sentinel where nobody set it
 
@@ -99,6 +94,7 @@ def _read_settings(folder: Path) -> Settings:
     extra = list(extra.values()) if isinstance(extra, dict) else extra
     if not isinstance(extra, list):
         raise TokenizerError(f"{file} has special tokens that are not a list.")
+    check_added(extra, file)
     settings.extra = [_added_token(entry, file) for entry in extra]
     if "added_tokens_decoder" not in config:
         special = {t.content for t in (*settings.specials.values(), *settings.extra)}
@@ -108,15 +104,17 @@ def _read_settings(folder: Path) -> Settings:
 
 def _added_token(entry: Any, file: Path, special: bool = True) -> AddedToken:
     """A token written as its spelling or as an object with a `content` and flags."""
+    check_added([entry], file)
     if isinstance(entry, str):
         return AddedToken(entry, special=special)
     if isinstance(entry, dict) and isinstance(entry.get("content"), str):
         flags = {k: entry[k] is True for k in ("single_word", "lstrip", "rstrip", "normalized") if k in entry}
         return AddedToken(entry["content"], special=special, **flags)
-    raise TokenizerError(f"{file} describes a token as {entry!r}; a spelling or an object with one was expected.")
+    raise TokenizerError(f"{file} describes a token as {quoted(entry)}; a spelling or an object with one was expected.")
 
 
 def _added_by_id(entries: Any, file: Path) -> dict[int, AddedToken]:
+    check_added(list(entries) if isinstance(entries, dict) else entries, file)
     try:
         return {int(i): _added_token(entry, file, entry.get("special") is True) for i, entry in entries.items()}
     except (AttributeError, ValueError):
@@ -126,6 +124,7 @@ def _added_by_id(entries: Any, file: Path) -> dict[int, AddedToken]:
 def _added_by_spelling(entries: dict[str, Any], special: set[str], folder: Path) -> dict[int, AddedToken]:
     if not all(type(i) is int and i >= 0 for i in entries.values()):
         raise TokenizerError(f"{folder / 'added_tokens.json'} is not a table from tokens to ids.")
+    check_added(list(entries), folder / "added_tokens.json")
     return {
         i: AddedToken(token, normalized=token not in special, special=token in special) for token, i in entries.items()
     }
@@ -133,18 +132,18 @@ def _added_by_spelling(entries: dict[str, Any], special: set[str], folder: Path)
 
 def _read_vocabulary(folder: Path, settings: Settings) -> tuple[tokenizers.Tokenizer, Path]:
     """The bare tokenizer, and the file to blame for it."""
-    if (file := folder / "tokenizer.json").is_file():
+    if (file := folder / "tokenizer.json").exists():
         return _from_json(file), file
     for vocab, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
-        if (file := folder / vocab).is_file() and (folder / merges).is_file():
+        if (file := folder / vocab).exists() and (folder / merges).exists():
             settings.layout = settings.layout or legacy.guess_layout(file)
             return legacy.byte_level(file, folder / merges, settings.layout, settings.config), file
-    if (file := folder / "source.spm").is_file():
+    if (file := folder / "source.spm").exists():
         raise TokenizerError(
             f"{file} is a SentencePiece model with a separate vocabulary (Marian's layout), which is not supported; "
             "add a tokenizer.json to the directory."
         )
-    if (file := folder / "vocab.txt").is_file():
+    if (file := folder / "vocab.txt").exists():
         settings.layout = settings.layout or "bert"
         unknown = settings.specials["unk"].content if "unk" in settings.specials else "[UNK]"
         return legacy.wordpiece(file, settings.layout, unknown, settings.config), file
@@ -162,13 +161,15 @@ def _from_json(file: Path) -> tokenizers.Tokenizer:
     text = read_text(file)
     data = parse_object(text, file)
     check_model(data.get("model"), file)
-    check_normalizer(data, file)
-    raw = guarded(str(file), lambda: tokenizers.Tokenizer.from_str(text))
+    check_added(data.get("added_tokens"), file)
     check_frame(data, file)
+    if check_stages(data, file):
+        text = json.dumps(data)
+    raw = guarded(str(file), lambda: tokenizers.Tokenizer.from_str(text))
     for token in data.get("added_tokens") or []:
         if raw.token_to_id(token["content"]) != token["id"]:
             raise TokenizerError(
-                f"{file} gives the added token {token['content']!r} the id {token['id']}, "
+                f"{file} gives the added token {quoted(token['content'])} the id {token['id']}, "
                 f"but its vocabulary gives it {raw.token_to_id(token['content'])}."
             )
     return raw
@@ -184,7 +185,7 @@ def _add_tokens(raw: tokenizers.Tokenizer, settings: Settings, specials: dict[st
     for i, token in settings.added.items():
         if raw.token_to_id(token.content) != i:
             raise TokenizerError(
-                f"The files beside {where} give the added token {token.content!r} the id {i}, "
+                f"The files beside {where} give the added token {quoted(token.content)} the id {i}, "
                 f"but the vocabulary leaves it {raw.token_to_id(token.content)}."
             )
 
@@ -199,9 +200,9 @@ def _chat_templates(folder: Path, config: dict[str, Any]) -> dict[str, str]:
         templates = dict(entry)
     if not all(isinstance(template, str) for template in templates.values()):
         raise TokenizerError(f"{folder / 'tokenizer_config.json'} has a chat_template that is not text.")
-    files = {f.stem: read_text(f) for f in sorted(folder.glob("additional_chat_templates/*.jinja"))}
-    if (file := folder / "chat_template.jinja").is_file():
-        files["default"] = read_text(file)
+    files = {f.stem: read_text(f, SMALL) for f in sorted(folder.glob("additional_chat_templates/*.jinja"))}
+    if (file := folder / "chat_template.jinja").exists():
+        files["default"] = read_text(file, SMALL)
     return files or templates
 
 

@@ -15,10 +15,12 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from regard.errors import TokenizerError
+from regard.errors import TokenizerError, quoted
+from regard.text.checks import check_lengths
 from regard.text.legacy import bert_frame, bos_eos_frame
 from regard.text.splits import SPLITS, Split
 
+MOST_SPLITS = 100_000_000  # characters in all ways to cut all pieces in two; real vocabularies have up to 20 million
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 SPACE = "▁"  # SentencePiece's visible space; in WordPiece vocabularies the mark of a word's start
 
@@ -110,7 +112,7 @@ class Vocabulary:
     def split(self) -> Split:
         if self.pre not in SPLITS:
             raise TokenizerError(
-                f"{self.where} splits text by the rule {self.pre!r} (tokenizer.ggml.pre), which is not known here; "
+                f"{self.where} splits text by the rule {quoted(self.pre)} (tokenizer.ggml.pre), which is not known here; "
                 "use the model's original directory instead."
             )
         return SPLITS[self.pre]
@@ -125,11 +127,12 @@ def read(keys: Keys) -> Vocabulary:
     model = keys.text("tokenizer.ggml.model")
     if model not in _DEFAULT_IDS:
         raise TokenizerError(
-            f"{keys.where} has a tokenizer of the kind {model!r}; {', '.join(_DEFAULT_IDS)} can be read."
+            f"{keys.where} has a tokenizer of the kind {quoted(model)}; {', '.join(_DEFAULT_IDS)} can be read."
         )
     tokens = keys.array("tokenizer.ggml.tokens", str)
     if not tokens:
         raise keys.damaged("tokenizer.ggml.tokens", "there are no tokens in it")
+    check_lengths(tokens, keys.where)
     types = keys.array("tokenizer.ggml.token_type", int, len(tokens)) or [NORMAL] * len(tokens)
     if model == "bert":
         tokens = [_from_phantom(token, kind) for token, kind in zip(tokens, types, strict=True)]
@@ -162,9 +165,9 @@ def read(keys: Keys) -> Vocabulary:
         ids,
         flags,
     )
-    if len(vocab.table) < len(tokens):
-        twice = next(token for i, token in enumerate(tokens) if tokens.index(token) != i)
-        raise keys.damaged("tokenizer.ggml.tokens", f"the token {twice!r} is in it twice")
+    if len(vocab.table) < len(tokens):  # where each stands last
+        twice = next(token for i, token in enumerate(tokens) if vocab.table[token] != i)
+        raise keys.damaged("tokenizer.ggml.tokens", f"the token {quoted(twice)} is in it twice")
     return vocab
 
 
@@ -176,7 +179,7 @@ class Merges(Sequence[tuple[str, str]]):
         joined = f" {' '.join(self.spelled)} " if self.spelled else ""
         if set(map(str.count, self.spelled, repeat(" "))) - {1} or "  " in joined:
             wrong = next(text for text in self.spelled if text.count(" ") != 1 or "" in text.split(" "))
-            raise keys.damaged("tokenizer.ggml.merges", f"{wrong!r} is not two tokens with a space between")
+            raise keys.damaged("tokenizer.ggml.merges", f"{quoted(wrong)} is not two tokens with a space between")
 
     def __len__(self) -> int:
         return len(self.spelled)
@@ -210,7 +213,9 @@ def check_merges(merges: Iterable[tuple[str, str]], table: Mapping[str, int], wh
     for left, right in merges:
         for token in (left, right, left + right):
             if token not in table:
-                raise TokenizerError(f"{where} merges {left!r} and {right!r}, but has no token {token!r}.")
+                raise TokenizerError(
+                    f"{where} merges {quoted(left)} and {quoted(right)}, but has no token {quoted(token)}."
+                )
 
 
 def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
@@ -239,11 +244,16 @@ def merges_by_score(vocab: Vocabulary) -> list[tuple[str, str]]:
         for token, kind, score in zip(vocab.tokens, vocab.types, vocab.scores, strict=True)
         if kind in (NORMAL, USER_DEFINED, UNUSED)  # control and byte tokens are never made from text
     }
+    if sum(len(piece) ** 2 for piece in pieces) > MOST_SPLITS:
+        raise TokenizerError(
+            f"{vocab.where} has pieces so long that there are too many ways to make them; no honest vocabulary has such."
+        )
+    same = dict(zip(pieces, pieces, strict=True))  # the pieces themselves, where a slice would be a copy
     ranked = [
-        (-score, -cut, -len(piece), piece[:cut], piece[cut:])
+        (-score, -cut, -len(piece), left, right)
         for piece, score in pieces.items()
         for cut in range(1, len(piece))
-        if piece[:cut] in pieces and piece[cut:] in pieces
+        if (left := same.get(piece[:cut])) is not None and (right := same.get(piece[cut:])) is not None
     ]
     ranked.sort(key=lambda merge: merge[:3])
     return [(left, right) for *_, left, right in ranked]

@@ -13,6 +13,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from regard.errors import TokenizerError
+from regard.text.checks import check_added
 from regard.text.gguf_read import (
     BUILDERS,
     BYTE,
@@ -56,13 +57,13 @@ def pipeline(vocab: Vocabulary) -> tuple[tokenizers.Tokenizer, int, dict[str, in
     Afterwards nothing is left of the vocabulary's many small strings, and what is made then does not lie between them.
     """
     raw = guarded(vocab.where, lambda: BUILDERS[vocab.model](vocab))
-    raw.add_tokens(
-        [
-            AddedToken(token, special=kind != USER_DEFINED, normalized=False)
-            for token, kind in zip(vocab.tokens, vocab.types, strict=True)
-            if kind != NORMAL and kind in (UNKNOWN, CONTROL, USER_DEFINED)  # most are normal
-        ]
-    )
+    added = [
+        (token, kind)
+        for token, kind in zip(vocab.tokens, vocab.types, strict=True)
+        if kind != NORMAL and kind in (UNKNOWN, CONTROL, USER_DEFINED)  # most are normal
+    ]
+    check_added([token for token, _ in added], vocab.where)
+    raw.add_tokens([AddedToken(token, special=kind != USER_DEFINED, normalized=False) for token, kind in added])
     raw.post_processor = guarded(vocab.where, lambda: frame(vocab))
     return raw, len(vocab.tokens), vocab.ids
 

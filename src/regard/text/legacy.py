@@ -12,7 +12,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import TokenizerError
-from regard.text.reading import check_model, guarded, read_object, read_text
+from regard.text.checks import check_lengths, check_model
+from regard.text.reading import guarded, read_object, read_text
 from regard.text.splits import SPLITS
 
 _ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
@@ -93,6 +94,7 @@ def wordpiece(file: Path, layout: str, unknown: str, config: dict[str, Any]) -> 
     if layout != "bert":
         raise _unknown_layout(file, layout)
     lines = read_text(file).removesuffix("\n").split("\n")
+    check_lengths(lines, file)
     vocab = {line: i for i, line in enumerate(lines)}
     strip_accents = config.get("strip_accents")
     raw = guarded(str(file), lambda: tokenizers.Tokenizer(models.WordPiece(vocab, unk_token=unknown)))

@@ -89,3 +89,5 @@ _GROUPS: dict[tuple[str, ...], Split] = {
     ("default",): Split((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
 }
 SPLITS = {name: split for names, split in _GROUPS.items() for name in names}
+# Those of the expressions that end a piece before every space that follows something else
+WORD_SPLITS = frozenset({_GPT2, rf"{_GPT2}|\s+", _LLAMA3, _QWEN2, _TEKKEN, _GPT4O})

@@ -16,10 +16,12 @@ from typing import Any
 import tokenizers
 from tokenizers import pre_tokenizers
 
-from regard.errors import TokenizerError
+from regard.errors import TokenizerError, TooLong, quoted
+from regard.text.checks import frame_ids
 from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
 from regard.text.files import read_directory
-from regard.text.reading import frame_ids, guarded
+from regard.text.long_text import LONG, Pipeline, pipeline_of
+from regard.text.reading import guarded
 from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, piece_bytes
 
 
@@ -54,15 +56,17 @@ class Tokenizer:
         self.chat_templates = dict(chat_templates or {})
         self.model_max_length = model_max_length
         ids = self.vocab.values() if ids is None else ids
-        self._frame = frame_ids(raw)
-        self.n_tokens, self.n_vocab = len(ids), max(max(ids, default=-1), *self._frame, -1) + 1
+        self._frame_ids = frame_ids(raw, where)
+        self.n_tokens, self.n_vocab = len(ids), max(max(ids, default=-1), *self._frame_ids, -1) + 1
         self.special_ids = frozenset(special_tokens(raw))
         self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
         for role, token in self.specials.items():
             if raw.token_to_id(token) is None:
-                raise TokenizerError(f"{where} names {token!r} as its {role} token, but no token is spelled like that.")
+                raise TokenizerError(f"{where} names {quoted(token)} as its {role} token, but no token is spelled so.")
         self._plain = guarded(where, lambda: text_twin(raw))
-        guarded(where, lambda: raw.encode("a", "a"))  # a broken post-processor shows here, not in the middle of a run
+        # a broken post-processor shows here, not in the middle of a run
+        for i in guarded(where, lambda: raw.encode("a").ids + raw.encode("a", "a").ids):
+            self._checked(i)
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,27 +129,73 @@ class Tokenizer:
     def check_vocab(self, n_rows: int) -> None:
         """Refuse a vocabulary, or ids put around texts, that an embedding of `n_rows` rows has no rows for."""
         if self.n_vocab > n_rows:
-            token = self.raw.id_to_token(self.n_vocab - 1) or self._frame[self.n_vocab - 1]
+            token = self.raw.id_to_token(self.n_vocab - 1) or self._frame_ids[self.n_vocab - 1]
             raise TokenizerError(
-                f"{self.where} gives {token!r} the id {self.n_vocab - 1}, but the model's embedding has only "
+                f"{self.where} gives {quoted(token)} the id {self.n_vocab - 1}, but the model's embedding has only "
                 f"{n_rows} rows; use the tokenizer the model was trained with, or enlarge the embedding."
             )
 
     # ── text → ids ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def encode(self, text: str, *, add_special: bool = True, allow_control: bool = False) -> list[int]:
-        return self._encode(text, None, add_special, allow_control).ids
+    def encode(
+        self, text: str, *, add_special: bool = True, allow_control: bool = False, most: int | None = None
+    ) -> list[int]:
+        """A text's ids. One that has more than `most` is refused (`TooLong`) as soon as that is certain."""
+        encoder, long_texts = (self.raw, self._long_with_control) if allow_control else (self._plain, self._long)
+        return self.encode_by(encoder, long_texts, self._unicode(text), add_special, most)
 
-    def encode_open(self, text: str) -> list[int]:
-        """The ids of a text that goes on: with what is put before a text, without what is put behind it."""
-        ids = self.encode(text)
-        return ids[: len(ids) - self._n_behind]
+    def encode_by(
+        self, encoder: tokenizers.Tokenizer, long_texts: Pipeline, text: str, add_special: bool, most: int | None
+    ) -> list[int]:
+        """The ids that a twin of this tokenizer gives.
+
+        Long texts go to `encode_batch_fast`, which lets go of Python's lock; `encode` does not.
+        """
+        if most is not None and long_texts.has_more(text, most):
+            raise _too_long(most)
+        if len(text) <= LONG:
+            return guarded(self.where, lambda: encoder.encode(text, add_special_tokens=add_special)).ids
+        if add_special and self._frame is None:
+            (encoding,) = guarded(self.where, lambda: encoder.encode_batch_fast([text], add_special_tokens=True))
+            return encoding.ids
+        before, after = self._frame if add_special and self._frame else ([], [])
+        ids = list(before)
+        for piece in long_texts.pieces(text):
+            encoded = guarded(self.where, lambda: encoder.encode_batch_fast([piece], add_special_tokens=False))  # noqa: B023
+            ids += encoded[0].ids
+            if most is not None and len(ids) > most:
+                raise _too_long(most)
+        return ids + after
+
+    def check_length(self, text: str, most: int | None, *, allow_control: bool = False) -> None:
+        """Refuse a text that by its length alone has more than `most` tokens."""
+        if most is not None and (self._long_with_control if allow_control else self._long).has_more(text, most):
+            raise _too_long(most)
 
     @cached_property
-    def _n_behind(self) -> int:
-        """How many special tokens are put behind every text."""
-        special = self._encode("a", None, True, False).special_tokens_mask
-        return next((i for i, mark in enumerate(reversed(special)) if not mark), 0)
+    def _long(self) -> Pipeline:
+        return self.pipeline.of(self._plain)
+
+    @cached_property
+    def _long_with_control(self) -> Pipeline:
+        return self.pipeline.of(self.raw)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """How long texts may be cut."""
+        return pipeline_of(self.raw)
+
+    @cached_property
+    def _frame(self) -> tuple[list[int], list[int]] | None:
+        """The ids before and after every text; None if a letter has no ids between which they could be told from."""
+        framed = self.raw.encode("a")
+        inside = [i for i, sequence in enumerate(framed.sequence_ids) if sequence is not None]
+        return (framed.ids[: inside[0]], framed.ids[inside[-1] + 1 :]) if inside else None
+
+    def encode_open(self, text: str, most: int | None = None) -> list[int]:
+        """The ids of a text that goes on: with what is put before a text, without what is put behind it."""
+        ids = self.encode(text, most=most)
+        return ids[: len(ids) - (len(self._frame[1]) if self._frame else 0)]
 
     def encode_pair(self, a: str, b: str, *, allow_control: bool = False) -> tuple[list[int], list[int]]:
         """Ids and token types of a pair, `[CLS] a [SEP] b [SEP]` for BERT."""
@@ -193,7 +243,11 @@ class Tokenizer:
         text = self._unicode(text)
         pair = None if pair is None else self._unicode(pair)
         encoder = self.raw if allow_control else self._plain
-        return guarded(self.where, lambda: encoder.encode(text, pair, add_special_tokens=add_special))
+        if len(text) + len(pair or "") <= LONG:
+            return guarded(self.where, lambda: encoder.encode(text, pair, add_special_tokens=add_special))
+        given = text if pair is None else (text, pair)
+        (encoding,) = guarded(self.where, lambda: encoder.encode_batch([given], add_special_tokens=add_special))
+        return encoding
 
     def _unicode(self, text: str) -> str:
         if not isinstance(text, str):
@@ -211,7 +265,11 @@ class Tokenizer:
     # ── ids → text ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        text = self.raw.decode([self._checked(i) for i in ids], skip_special_tokens=skip_special)
+        checked = [self._checked(i) for i in ids]
+        if len(checked) <= LONG:
+            text = guarded(self.where, lambda: self.raw.decode(checked, skip_special_tokens=skip_special))
+        else:  # without Python's lock
+            (text,) = guarded(self.where, lambda: self.raw.decode_batch([checked], skip_special_tokens=skip_special))
         return clean_up(text) if self._clean else text
 
     def stream(self, *, skip_special: bool = True) -> Stream:
@@ -249,7 +307,7 @@ class Tokenizer:
         try:
             index = operator.index(token_id)
         except TypeError:
-            raise TokenizerError(f"A token id is a whole number, and {token_id!r} is not.") from None
+            raise TokenizerError(f"A token id is a whole number, and {quoted(token_id)} is not.") from None
         if not 0 <= index < self.n_vocab or self.raw.id_to_token(index) is None:
             raise TokenizerError(f"{self.where} has no token {index}; its ids go from 0 to {self.n_vocab - 1}.")
         return index
@@ -289,6 +347,10 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
         clean_up_spaces=found.clean_up_spaces,
         where=found.where,
     )
+
+
+def _too_long(most: int) -> TooLong:
+    return TooLong(f"The text has more than {most:,} tokens, which is all that fit: shorten it.")
 
 
 def _replace(path: Path, text: str) -> None:

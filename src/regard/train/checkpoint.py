@@ -25,6 +25,7 @@ from torch import Tensor
 
 from regard.errors import CheckpointError
 from regard.model.transformer import Network, build, tie
+from regard.modelfile import open_file
 from regard.store.atomic import flush, staging
 from regard.store.jsonfile import read_json
 from regard.store.named import Planned
@@ -240,7 +241,7 @@ def network_of(net: Network, weights: Mapping[str, Tensor]) -> Network:
 
 
 def sha256(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -4,23 +4,32 @@ In: a run's `metrics.jsonl`. Out: `report.svg` (or .png), and the same facts in 
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.errors import NotFound
+from regard.errors import DataError, NotFound
+from regard.modelfile import read_file
+
+MOST_BYTES = 1 << 30  # of a metrics.jsonl
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     path = run / "metrics.jsonl"
     if not path.exists():
         raise NotFound(f"{run} has no metrics.jsonl, so it is not a training run.")
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
+    return [line for _, line in logged(path)]
+
+
+def logged(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The lines of a metrics file, each as it is written and what it says."""
+    for text in read_file(path, MOST_BYTES, DataError).decode(errors="replace").splitlines():
         try:
-            lines.append(json.loads(text))
-        except ValueError:  # the last line of a killed run may be half a line
+            line = json.loads(text)
+        except (ValueError, RecursionError):  # the last line of a killed run may be half a line
             continue
-    return lines
+        if isinstance(line, dict):
+            yield text, line
 
 
 def draw(run: Path, out: Path | None = None) -> Path:

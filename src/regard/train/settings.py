@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError
+from regard.modelfile import SMALL, read_file
 
 GOING_ON = 1e-4  # the learning rate for a model that has learnt already
 
@@ -159,10 +160,7 @@ def check_names(given: Mapping[str, Any], where: str = "") -> None:
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            values = tomllib.load(file)
-    except OSError as problem:
-        raise ConfigError(f"{path} cannot be read: {problem.strerror}.") from None
+        values = tomllib.loads(read_file(path, SMALL, ConfigError).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{path} is not valid TOML: {problem}.") from None
     return {name.replace("-", "_"): value for name, value in values.items()}

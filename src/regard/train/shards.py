@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
+from regard.modelfile import open_file
 from regard.store.jsonfile import read_json
 
 MANIFEST = "manifest.json"
@@ -162,7 +163,8 @@ class Columns:
             size = path.stat().st_size
             if size != said[name] or size % dtype.itemsize:
                 raise self._damaged(f"{name} has {size} bytes instead of {said[name]}")
-            return np.asarray(np.memmap(path, dtype, "r")) if size else np.empty(0, dtype)
+            with open_file(path, DataError) as file:
+                return np.asarray(np.memmap(file, dtype, "r")) if size else np.empty(0, dtype)
         except OSError as problem:
             raise self._damaged(f"{name} cannot be read ({problem.strerror})") from None
 
@@ -170,7 +172,7 @@ class Columns:
         """Read everything and compare it with the manifest's SHA-256."""
         for shard in self.manifest["shards"]:
             for file in shard["files"]:
-                with (self.directory / file["name"]).open("rb") as content:
+                with open_file(self.directory / file["name"], DataError) as content:
                     if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
                         raise self._damaged(f"the content of {file['name']} has changed")
 
