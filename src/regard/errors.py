@@ -62,3 +62,10 @@ def quoted(name: object, limit: int = 80) -> str:
     """A name from a file, safe to print in a sentence: control characters escaped, never longer than a line."""
     text = repr(name[:limit] if isinstance(name, str) else name)
     return text if len(text) <= limit + 2 else text[:limit] + "…"
+
+
+def one_line(text: str, limit: int = 400) -> str:
+    """A sentence from a file, safe to print inside another: no control characters, no line breaks, not long."""
+    words = " ".join(text[: 2 * limit].split())
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
+    return shown if len(shown) <= limit else shown[:limit] + "…"

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -67,6 +68,109 @@ BOMBS = {
 }
 
 
+ALWAYS, END = "{% for i in range(99999) %}", "{% endfor %}"
+# x and y, t, d: structures that are small in memory and have 2^60 values inside
+DEEP = (
+    "{% set ns = namespace(x=[1], y=[1], t=(1,), d={}) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}"
+    "{% set ns.y = [ns.y, ns.y] %}{% set ns.t = (ns.t, ns.t) %}{% set ns.d = {'a': ns.d, 'b': ns.d} %}{% endfor %}"
+)
+KEPT = "{% set ns = namespace(x=[]) %}" + ALWAYS + "{% set ns.x = [ns.x, %s] %}" + END
+COLLIDING = "[" + ",".join(f"({','.join('-1' if i >> b & 1 else '-2' for b in range(10))})" for i in range(400)) + "]"
+
+# what one step of Jinja could do without limit: the work is in a filter, method, operator or format
+BUILT_IN = {
+    "lists summed": "{{ ([[1]] * 150000) | sum(start=[]) }}",
+    "short lists summed": ALWAYS + "{{ (([[1]] * 900) | sum(start=[])) | length }}" + END,
+    "titles": LONG + ALWAYS + "{% set t = s | title %}" + END,
+    "titles, as a method": LONG + ALWAYS + "{% set t = s.title() %}" + END,
+    "letters that grow": "{% set s = '\u0390' * 300000 %}" + ALWAYS + "{% set t = s | upper %}" + END,
+    "a width in a text": "{{ '{:{}}'.format(1, '3' ~ '0' * 9) }}",
+    "a width in two texts": "{{ '{0:{1}{2}}'.format(1, '9', '99999999') }}",
+    "a width in Arabic digits": "{{ '{:٩٩٩٩٩٩٩٩٩}'.format(1) }}",
+    "a precision": "{{ '{:.999999999f}'.format(1.5) }}",
+    "a width for a mapping": "{{ '{a:>999999999}'.format_map({'a': 1}) }}",
+    "many fields": "{{ ('{0:9999}' * 9999).format(1) }}",
+    "one text in many fields": LONG + "{{ ('{0}' * 9999).format(s) }}",
+    "a deep list formatted": DEEP + "{{ '{}'.format(ns.x) }}",
+    "a deep list converted": DEEP + "{{ '{!r}'.format(ns.x) }}",
+    "an attribute formatted": DEEP + "{{ '{0.x}'.format(ns) }}",
+    "percent precision": "{{ '%.999999999f' % 1.5 }}",
+    "one text in many percents": LONG + "{{ ('%(a)s' * 99999) % {'a': s} }}",
+    "percents in a test": "{{ '%999999999d' is even }}",
+    "percents in another": "{{ '%999999999d' is divisibleby(1) }}",
+    "a text rounded": "{{ 'aaaa' | round(9, 'ceil') }}",
+    "a number rounded": "{{ 5 | round(-999999999) }}",
+    "powers of powers": "{{ 10 ** 10 ** 10 }}",
+    "squares": "{% set ns = namespace(x=3) %}" + ALWAYS + "{% set ns.x = ns.x * ns.x %}" + END,
+    "a huge number": "{% set x = 0x" + "f" * 3000 + " %}" + ALWAYS + "{% set y = x % 7 %}" + END,
+    "a huge number read": LONG + "{% set x = ('f' * 400000) | int(base=16) %}",
+    "numbers whose hashes collide": "{{ range(0, 99999 * 0x1fffffffffffffff, 0x1fffffffffffffff) | unique | list }}",
+    "tuples whose hashes collide": "{% set l = "
+    + COLLIDING
+    + " %}"
+    + ALWAYS
+    + "{{ l | unique | list | length }}"
+    + END,
+    "tuples as keys": "{% set l = " + COLLIDING + " %}" + ALWAYS + "{% set d = {l[0]: 1, l[1]: 2} %}" + END,
+    "tuples as keys of pairs": "{{ dict([[(1, 2), 3]]) }}",
+    "deep lists in another": DEEP + "{{ ns.x in [ns.y] }}",
+    "deep lists in a generator": DEEP + "{{ ns.x in ([ns.y] | select) }}",
+    "deep lists looked for": DEEP + "{{ [ns.y].index(ns.x) }}",
+    "deep lists counted": DEEP + "{{ [ns.y].count(ns.x) }}",
+    "deep lists tested": DEEP + "{{ [ns.x] | select('eq', ns.y) | list }}",
+    "deep lists sorted": DEEP + "{{ [ns.x, ns.y] | sort }}",
+    "deep lists as a flag": DEEP + "{{ [1] | sort(ns.x) }}",
+    "numbers in a format": "{% set s = '1 ' * 400000 %}" + ALWAYS + "{% set t = s % 1 %}" + END,
+    "deep lists joined": DEEP + "{{ [ns.x] | join }}",
+    "deep lists in a refusal": DEEP + "{{ raise_exception(ns.x) }}",
+    "deep lists that change": DEEP + "{% for x in [ns.x, ns.y] %}{{ loop.changed(x) }}{% endfor %}",
+    "deep tuples hashed": DEEP + "{{ [ns.t, ns.t] | unique | list }}",
+    "deep mappings shown": DEEP + "{{ ns.d }}",
+    "views of deep mappings": DEEP + "{{ ns.d.items() }}",
+    "JSON of deep mappings": DEEP + "{{ ns.d | tojson }}",
+    "JSON with deep indents": KEPT.replace("%s", "1").replace("99999", "900") + "{{ ns.x | tojson(indent=9999) }}",
+    "JSON with long separators": LONG + "{{ ([1] * 9999) | tojson(separators=(s, s)) }}",
+    "JSON in ASCII": "{% set s = '\U0001f600' * 400000 %}{{ s | tojson(ensure_ascii=true) }}",
+    "arguments spread": "{% macro m() %}{{ varargs }}{% endmacro %}" + ALWAYS + "{{ m(*range(99999)) }}" + END,
+    "generators nested": ALWAYS + "{{ range(99999)" + " | select" * 20 + " | list | length }}" + END,
+    "a long path": "{{ range(99999) | map(attribute='" + "a." * 2000 + "a', default=1) | list }}",
+    "a long path to sort by": "{{ range(99999) | sort(attribute='" + "a." * 2000 + "a') }}",
+    "a search from the end": "{% set s = 'a' * 400000 %}{{ s.rfind('b' + s[:150000]) }}",
+    "a split from the end": "{% set s = 'a' * 400000 %}{{ s.rsplit('b' + s[:150000]) }}",
+    "a cut from the end": "{% set s = 'a' * 400000 %}{{ s.rpartition('b' + s[:150000]) }}",
+    "searches": "{% set s = 'a' * 29000 %}" + ALWAYS + "{{ s.count('b' ~ s[:90]) }}" + END,
+    "searches by an operator": "{% set s = 'a' * 29000 %}" + ALWAYS + "{{ (s[:90] ~ 'b') in s }}" + END,
+    "stripping of many characters": LONG + "{{ ('c' * 300000).strip('b' * 300000 ~ 'c') }}",
+    "trimming of many characters": LONG + "{{ ('c' * 300000) | trim('b' * 300000 ~ 'c') }}",
+    "lines": "{% set s = 'aa\n' * 100000 %}" + ALWAYS + "{% set t = s.splitlines() %}" + END,
+    "words": "{% set s = 'aa ' * 100000 %}" + ALWAYS + "{% set t = s.split() %}" + END,
+    "letters": "{{ ('a' * 1900000) | list | length }}",
+    "letters joined": "{{ ('a' * 1900000) | join }}",
+    "blank lines indented": "{{ ('\u2028' * 100000) | indent('x' * 500, true, true) }}",
+    "escapes": '{{ ("\'" * 1900000) | e }}',
+    "escapes by adding": '{{ ("<" * 900000) + ("a" | safe) }}',
+    "a condition in a recursive loop": "{% for x in [1] if x == 1 recursive %}{% set outer = loop %}"
+    + ALWAYS
+    + "{{ outer(range(2, 99999)) }}{% endfor %}{% endfor %}",
+    "a block called": "{% block a %}" + "{{ 1 }}" * 999 + "{% endblock %}" + ALWAYS + "{{ self.a() }}" + END,
+    "a pattern for the date": "{{ strftime_now('%c' * 99999) }}",
+    "many lists": KEPT.replace("%s", "[0] * 900000"),
+    "many shorter lists": KEPT.replace("%s", "[0] * 9000"),
+    "many slices": "{% set l = [0] * 9000 %}" + KEPT.replace("%s", "l[1:]"),
+    "many sums": "{% set l = [0] * 9000 %}" + KEPT.replace("%s", "l + [1]"),
+    "many splits": "{% set s = 'aa ' * 9000 %}" + KEPT.replace("%s", "s.split()"),
+    "many literals": KEPT.replace("%s", "[" + "[]," * 200 + "]"),
+    "many mappings": KEPT.replace("%s", "[" + "{'a': 1}," * 100 + "]"),
+    "many texts": KEPT.replace("%s", "i ~ 'a'") * 20,
+    "a method by its name": "{{ 'a'['ljust'](999999999) }}",
+    "a text kept": "{% set x | title %}" + ALWAYS + "b" * 500 + END + "{% endset %}",
+    "a text called for": "{% macro m() %}" + ALWAYS + "{{ caller() }}" + END + "{% endmacro %}"
+    "{% call m() %}" + "{{ 1 }}" * 999 + "{% endcall %}",
+    "words of source": "{{ a }}" * 5000,
+}
+BOMBS |= BUILT_IN
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_defused_in_about_a_second(name: str) -> None:
     start = time.thread_time()
@@ -74,6 +178,46 @@ def test_a_bomb_is_defused_in_about_a_second(name: str) -> None:
         render_chat(BOMBS[name], HI)
     assert time.thread_time() - start < 5  # of a busy machine; alone it is about one
     assert "\n" not in str(caught.value)
+
+
+WALKS = ("a long path", "a text called for", "a condition in a recursive loop", "generators nested")
+GREEDY = [name for name in BUILT_IN if DEEP not in BUILT_IN[name] and name not in WALKS]  # where memory could grow
+
+
+@pytest.mark.parametrize("name", GREEDY)
+def test_a_bomb_is_small(name: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(TemplateError):
+            render_chat(BUILT_IN[name], HI)
+        assert tracemalloc.get_traced_memory()[1] < 24e6, "all that one rendering may make, and its compilation"
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{{ 'a' | wordwrap(1) }}", "wordwrap"),
+        ("{{ 'a' | attr('upper') }}", "attr"),
+        ("{{ 'a' is escaped }}", "escaped"),
+        ("{{ 'a'.encode() }}", "encode"),
+        ("{{ 'a'.expandtabs(9) }}", "expandtabs"),
+        ("{{ lipsum() }}", "lipsum"),
+        ("{% autoescape true %}{% endautoescape %}", "autoescape"),
+        ("{% block a %}{% endblock %}", "block"),
+    ],
+)
+def test_what_has_no_price_is_refused_by_name(template: str, name: str) -> None:
+    with pytest.raises(TemplateError, match=name):
+        render_chat(template, HI)
+
+
+def test_a_refusal_is_one_short_line_without_control_characters() -> None:
+    with pytest.raises(TemplateError) as caught:
+        render_chat("{{ raise_exception('\x1b[2J\x9b\u202e\nOnly ' ~ 'users ' * 9999) }}", HI)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
 
 
 def test_a_bomb_is_defused_in_any_thread() -> None:

@@ -57,6 +57,42 @@ TEMPLATES = {
     "| list | length }} {{ [3, 1, 2] | sort | first }} {{ {'a': 1}['a'] }} {{ 7 // 2 }} {{ 2 ** 8 }} {{ 'a' * 3 }} "
     "{{ '%s-%03d' | format('x', 7) }} {{ '{:>5}'.format('y') }} {{ (1, 'b') }} {{ none }} {{ 1.0 }} {{ true }}",
     "recursive": "{% for n in [[1, [2]], 3] recursive %}{{ n if n is number else loop(n) }},{% endfor %}",
+    # after the manner of published families: what each of them is known to use
+    "llama 3": "{{- bos_token }}{%- if messages[0]['role'] == 'system' %}{%- set system = messages[0]['content'] | trim %}"
+    "{%- set messages = messages[1:] %}{%- else %}{%- set system = '' %}{%- endif %}"
+    "{{- '<|start_header_id|>system<|end_header_id|>\n\n' + (strftime_now('%Y') if date is defined else '') + system }}"
+    "{%- if tools is not none %}{%- for t in tools %}{{- t | tojson(indent=4) }}{{- '\n\n' }}{%- endfor %}{%- endif %}"
+    "{%- for m in messages %}{%- if not (m.role == 'ipython' or 'tool_calls' in m) %}"
+    "{{- '<|start_header_id|>' + m['role'] + '<|end_header_id|>\n\n' + m['content'] | trim + '<|eot_id|>' }}"
+    "{%- elif m.tool_calls | length != 1 %}{{- raise_exception('One call at a time!') }}{%- endif %}{%- endfor %}",
+    "qwen": "{%- set ns = namespace(multi=true, last=messages | length - 1) %}{%- for m in messages[::-1] %}"
+    "{%- set index = (messages | length - 1) - loop.index0 %}{%- if ns.multi and m.role == 'user' and m.content is string "
+    "and not (m.content.startswith('<tool>') and m.content.endswith('</tool>')) %}{%- set ns.multi = false %}"
+    "{%- set ns.last = index %}{%- endif %}{%- endfor %}{%- for m in messages %}{%- set content = m.content %}"
+    "{%- if '</think>' in content %}{%- set content = content.split('</think>')[-1].lstrip('\\n') %}{%- endif %}"
+    "{{- '<|im_start|>' + m.role + '\n' + content.rstrip('\n') + '<|im_end|>' ~ (loop.index0 > ns.last) }}{%- endfor %}",
+    "gemma": "{{ bos_token }}{%- set ns = namespace(prefix='') %}{%- if messages[0].role == 'system' %}"
+    "{%- set ns.prefix = messages[0].content + '\n\n' %}{%- endif %}{%- for m in messages if m.role != 'system' %}"
+    "{%- if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{%- endif %}"
+    "{%- set role = 'model' if m.role == 'assistant' else m.role %}{{ '<start_of_turn>' + role }}"
+    "{{ (ns.prefix if loop.first else '') + (m.content | trim) }}{%- endfor %}",
+    "mistral": "{%- set users = messages | selectattr('role', 'equalto', 'user') | list %}{{- users | length }}"
+    "{%- for m in messages | rejectattr('role', 'equalto', 'system') %}{%- if tools is not none and m == users[-1] %}"
+    "{{- '[AVAILABLE_TOOLS] [' }}{%- for t in tools %}{%- set t = t.function %}"
+    "{%- for key, val in t.items() if key != 'x' %}"
+    "{%- if val is string %}{{- '\"' + key + '\": \"' + val + '\"' }}{%- else %}{{- key ~ val | tojson }}{%- endif %}"
+    "{%- if not loop.last %}{{- ', ' }}{%- endif %}{%- endfor %}{%- endfor %}{{- ']' }}{%- endif %}"
+    "{{- ' [INST] ' + m.content | string if m.role == 'user' else m.content + eos_token }}{%- endfor %}",
+    "tool calls": "{%- macro show(spec, depth=0) %}{%- if spec is mapping %}{%- for k, v in spec | dictsort %}"
+    "{{- '\n' + '  ' * depth ~ k | upper ~ ': ' }}{{- show(v, depth + 1) }}{%- endfor %}{%- elif spec is iterable and spec "
+    "is not string %}{%- for v in spec %}{{- show(v, depth) }}{%- endfor %}"
+    "{%- else %}{{- spec | tojson | safe }}{%- endif %}"
+    "{%- endmacro %}{%- for t in tools or [] %}{{- show(t) | indent(2) }}{{- t.function.get('name', '?') | capitalize }}"
+    "{{- t.function.parameters.keys() | list | sort | join('|') | default('none', true) | replace('|', ', ') }}"
+    "{%- endfor %}"
+    "{%- for m in messages %}{{- '%s: %s' | format(m.role | title, m.content | first) }}"
+    "{{- m.content.split()[:2] | map('lower') | unique | list }}"
+    "{{- m.content | length | string | int + 1 }}{{- loop.cycle('a', 'b') }}{%- endfor %}",
     "call": "{% macro box() %}[{{ caller() }}]{% endmacro %}{% call box() %}{{ messages[0].content }}{% endcall %}"
     "{% set text %}{% for m in messages %}{{ m.role }}{% endfor %}{% endset %}{{ text | title }}",
 }
@@ -226,3 +262,10 @@ def test_a_long_conversation_is_within_the_limits() -> None:
     text = render_chat(tiny.CHATML, messages)
     assert text.count("<|im_start|>") == 1001
     assert render_chat(TEMPLATES["strings"], [{"role": "user", "content": "cat " * 250_000}])
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "recursive"])
+def test_every_manner_has_room_for_a_long_conversation(name: str) -> None:
+    """What a template may do grows with what it is given, so that those of real models never meet a limit."""
+    messages = [{"role": "user" if i % 2 == 0 else "assistant", "content": f"{i} cat\n" * 300} for i in range(400)]
+    assert render_chat(TEMPLATES[name], messages, tools=TOOLS * 50, bos_token="<s>", eos_token="</s>") is not None

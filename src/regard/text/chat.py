@@ -18,11 +18,13 @@ from jinja2.utils import Namespace
 
 from regard.errors import TemplateError
 from regard.text.control import renaming_twin
+from regard.text.meter import as_text
 from regard.text.sandbox import MeteredEnvironment, run
 from regard.text.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
 WINDOW = 1 << 16  # characters
+PATTERN = 100  # characters of a date's pattern
 
 
 def render_chat(
@@ -270,28 +272,22 @@ class _Namespace(Namespace):
         _check_public(name)
         super().__setitem__(name, value)
 
+    def __repr__(self) -> str:
+        return "<Namespace>"  # Jinja's own shows everything inside, which could be of any length
+
 
 def _check_public(name: Any) -> None:
     if isinstance(name, str) and name.startswith("_"):
         raise jinja2.exceptions.SecurityError(f"{name!r} may not be stored on a namespace")
 
 
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON without the HTML escapes of Jinja's own filter."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
 def _raise_exception(message: Any) -> None:
-    raise jinja2.TemplateError(str(message))
+    raise jinja2.TemplateError(as_text(message))
 
 
 def _strftime_now(pattern: str) -> str:
+    if len(pattern) > PATTERN:
+        raise jinja2.TemplateError(f"a date's pattern has at most {PATTERN} characters")
     return datetime.now().strftime(pattern)
 
 
@@ -300,7 +296,6 @@ def _dict(*args: Any, **kwargs: Any) -> dict[Any, Any]:
 
 
 _ENVIRONMENT = MeteredEnvironment(
-    filters={"tojson": _tojson},
     variables={
         "raise_exception": _raise_exception,
         "strftime_now": _strftime_now,

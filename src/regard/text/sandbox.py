@@ -5,108 +5,64 @@ In: a template's source and plain values. Out: the text it renders, or a `Templa
 Jinja's immutable sandbox keeps a template away from Python's internals, but lets it compute for hours. A time limit
 from outside would need signals (main thread only), tracing (slow) or a process per render, so the work is metered
 instead: the compiled template carries a counter in every loop and macro body, and every operator, filter, test and call
-pays for the size of what it touches before it runs. The same template with the same input therefore always stops at
-the same place, in any thread. A step is about a third of a microsecond.
+pays for what it reads and makes before it runs, at the prices of `text/prices.py`. What has no price is not there. The
+same template with the same input therefore always stops at the same place, in any thread.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
-from functools import lru_cache, wraps
-from typing import Any
+import types
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial, wraps
+from typing import Any, NoReturn
 
 import jinja2
 from jinja2 import nodes
+from jinja2.exceptions import SecurityError, TemplateSyntaxError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.lexer import Token, TokenStream
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Macro
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
-from regard.errors import TemplateError
+from regard.errors import TemplateError, one_line
+from regard.text.meter import ELEMENT, Meter, OverLimit, as_text, each, joined, leave, listed, meter, size_of, use
+from regard.text.prices import (
+    FIELD,
+    FILTERS,
+    LOOP,
+    METHODS,
+    OPERATORS,
+    TESTS,
+    Price,
+    as_key,
+    contained,
+    entered,
+    free,
+    lazily,
+    looked_at,
+    path_length,
+    widths,
+)
 
-STEPS = 2_000_000  # plus STEPS_PER_VALUE for every value given to the template
-STEPS_PER_VALUE = 1_000
-TEXT = 1_000_000  # characters, plus TEXT_PER_CHARACTER for every one given
-TEXT_PER_CHARACTER = 8
-SOURCE = 64_000  # characters of template source; compiling takes up to a second for these
-BITS = 10_000  # of a whole number
-
+SOURCE = 64_000  # characters of template source
+WORDS = 10_000  # names, numbers, operators …; compiling these takes a fraction of a second
+_CALLS = (nodes.Call, nodes.Filter, nodes.Test, nodes.Getattr, nodes.Getitem, nodes.BinExpr, nodes.Compare)
 _CALL = 5  # steps for calling anything
-# filters and tests that look no deeper than the first level of their arguments
-_SHALLOW_FILTERS = {"attr", "batch", "count", "d", "default", "first", "items", "last", "length", "list", "map"}
-_SHALLOW_FILTERS |= {"reject", "rejectattr", "reverse", "select", "selectattr", "slice"}
-_SHALLOW_TESTS = {"boolean", "defined", "false", "float", "integer", "iterable", "mapping", "none", "number"}
-_SHALLOW_TESTS |= {"sequence", "string", "true", "undefined"}
-# filters that go through their first argument item by item, in Python
-_ITERATING = {"batch", "dictsort", "groupby", "join", "list", "map", "max", "min", "reject", "rejectattr", "select"}
-_ITERATING |= {"selectattr", "slice", "sort", "sum", "unique"}
-# calls whose numbers and texts say how much to add at each place
-_PADDING = {"batch", "center", "expandtabs", "indent", "ljust", "rjust", "round", "slice", "tojson", "zfill"}
-_FORMATTING = {"format", "format_map"}
-_HIDDEN = ("encode", "to_bytes", "translate")  # methods of text and numbers no chat template needs
-_ABSENT = ("lipsum", "pprint", "striptags", "urlize", "wordwrap")  # no use here, and slow on hostile text
-
-
-class OverLimit(Exception):
-    """The template worked too long or wrote too much."""
-
-
-class Meter:
-    """What one rendering may still do."""
-
-    def __init__(self, given: Any):
-        self.steps, self.text = STEPS, TEXT
-        values = characters = 0
-        for value in _walk(given):
-            values += 1
-            characters += len(value) if isinstance(value, str) else 0
-        self.steps += STEPS_PER_VALUE * values
-        self.text += TEXT_PER_CHARACTER * characters
-
-    def spend(self, steps: int) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise OverLimit("it takes too long")
-
-    def fits(self, characters: int) -> None:
-        if characters > self.text:
-            raise OverLimit("it makes too long a text")
-
-    def weigh(self, *values: Any) -> None:
-        """Pay for everything inside these values."""
-        for value in _walk(values):
-            self.spend(1 + len(value) // 256 if isinstance(value, str) else 1)
-
-    def glance(self, *values: Any) -> None:
-        """Pay for these values' own length."""
-        for value in values:
-            if isinstance(value, str):
-                self.spend(len(value) // 256)
-            elif isinstance(value, list | tuple | dict | range):
-                self.spend(len(value) // 4)
-
-
-_meter: ContextVar[Meter] = ContextVar("template meter")
-
-
-def _walk(value: Any) -> Iterator[Any]:
-    """A value and all it contains, again for every time it is contained."""
-    pending = [value]
-    while pending:
-        value = pending.pop()
-        yield value
-        if isinstance(value, dict):
-            pending += value.keys()
-            pending += value.values()
-        elif isinstance(value, list | tuple | range):
-            pending += value
+_JINJAS_OWN = ("_loop_vars", "_block_vars")  # which it adds to the arguments of a call
 
 
 class Generation(Extension):
     """`{% generation %}` marks what the assistant wrote, for training elsewhere; here it is only a scope."""
 
     tags = {"generation"}  # noqa: RUF012 – Jinja's own declaration
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:
+        """The template's words on their way to the parser, counted."""
+        for count, token in enumerate(stream):
+            if count >= WORDS:
+                raise TemplateSyntaxError(f"it has more than {WORDS} words", token.lineno)
+            yield token
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -120,8 +76,9 @@ class _Instrument(NodeTransformer):
         cost = _size(node)
         self.generic_visit(node)
         node.iter = _filtered(node.iter, "regard.each", nodes.Const(cost))
-        if node.recursive:  # `loop(children)` enters the body without passing `iter`
+        if node.recursive:  # `loop(children)` enters the body and the condition without passing `iter`
             node.body.insert(0, _tick(cost))
+            node.test = node.test and _filtered(node.test, "regard.ticked", nodes.Const(cost))
         return node
 
     def visit_Macro(self, node: nodes.Macro) -> nodes.Node:
@@ -136,30 +93,62 @@ class _Instrument(NodeTransformer):
         self.generic_visit(node)
         return _filtered(nodes.List(node.nodes), "regard.concat")
 
-    def visit_Operand(self, node: nodes.Operand) -> nodes.Node:
-        self.generic_visit(node)
-        node.expr = _filtered(node.expr, "regard.weighed")
-        return node
-
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:
         self.generic_visit(node)
+        first = node.ops[0]
+        if len(node.ops) == 1 and first.op in ("in", "notin"):
+            found = _filtered(node.expr, "regard.in", first.expr)
+            return found if first.op == "in" else nodes.Not(found, lineno=node.lineno)
+        if any(operand.op in ("in", "notin") for operand in node.ops):
+            _refuse(node, "a chain of comparisons with `in`")
         node.expr = _filtered(node.expr, "regard.weighed")
+        for operand in node.ops:
+            operand.expr = _filtered(operand.expr, "regard.weighed")
         return node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
         self.generic_visit(node)
-        if isinstance(node.arg, nodes.Slice):  # compiled to a plain subscript
-            node.node = _filtered(node.node, "regard.glanced")
+        if not isinstance(node.arg, nodes.Slice):
+            return node
+        parts = (node.arg.start, node.arg.stop, node.arg.step)
+        return _filtered(node.node, "regard.slice", *(part or nodes.Const(None) for part in parts))
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:
+        self.generic_visit(node)
+        node.key = _filtered(node.key, "regard.key")
         return node
 
-    def visit_Pair(self, node: nodes.Pair) -> nodes.Node:  # a dictionary's key is hashed
+    def visit_List(self, node: nodes.List | nodes.Tuple | nodes.Dict) -> nodes.Node:
         self.generic_visit(node)
-        node.key = _filtered(node.key, "regard.weighed")
+        return node if getattr(node, "ctx", "load") == "store" else _filtered(node, "regard.made")
+
+    visit_Tuple = visit_Dict = visit_List
+
+    def visit_Call(self, node: nodes.Call | nodes.Filter | nodes.Test) -> nodes.Node:
+        self.generic_visit(node)
+        node.dyn_args = node.dyn_args and _filtered(node.dyn_args, "regard.spread")
+        node.dyn_kwargs = node.dyn_kwargs and _filtered(node.dyn_kwargs, "regard.spread")
         return node
+
+    visit_Filter = visit_Test = visit_Call
+
+    def visit_Block(self, node: nodes.Node) -> nodes.Node:
+        _refuse(node, f"{{% {type(node).__name__.lower()} %}}")
+
+    visit_Extends = visit_Include = visit_Import = visit_FromImport = visit_Block
+
+    def visit_ScopedEvalContextModifier(self, node: nodes.Node) -> nodes.Node:
+        _refuse(node, "{% autoescape %}")
+
+
+def _refuse(node: nodes.Node, what: str) -> NoReturn:
+    raise TemplateSyntaxError(f"{what} has no place in a chat template", node.lineno)
 
 
 def _size(node: nodes.Node) -> int:
-    return 1 + sum(1 for _ in node.find_all(nodes.Node))
+    """Steps for running through it once; what is shown or called costs more than one of Jinja's own instructions."""
+    dear = sum(len(output.nodes) for output in node.find_all(nodes.Output)) + sum(1 for _ in node.find_all(_CALLS))
+    return 1 + sum(1 for _ in node.find_all(nodes.Node)) + 4 * dear
 
 
 def _filtered(node: nodes.Node, name: str, *args: nodes.Expr) -> nodes.Filter:
@@ -170,56 +159,65 @@ def _tick(cost: int) -> nodes.Node:
     return nodes.ExprStmt(_filtered(nodes.Const(cost), "regard.tick"))
 
 
-def _each(values: Iterable[Any], cost: int) -> Iterator[Any]:
-    for value in values:
-        _meter.get().spend(cost)
-        yield value
-
-
 def _concat(values: list[Any]) -> str:
-    _meter.get().weigh(values)
-    texts = [str(value) for value in values]
-    return _join(texts)
+    return joined("", [str(as_text(value)) for value in values])
 
 
 def _weighed(value: Any) -> Any:
-    _meter.get().weigh(value)
+    meter().weigh(value)
     return value
 
 
-def _glanced(value: Any) -> Any:
-    _meter.get().glance(value)
+def _made(value: Any) -> Any:
+    meter().make(size_of(value))
     return value
 
 
-def _join(texts: Iterable[str]) -> str:
-    texts = list(texts)
-    _meter.get().fits(sum(map(len, texts)))
-    return "".join(texts)
+def _ticked(value: Any, cost: int) -> Any:
+    meter().spend(cost)
+    return value
+
+
+def _in(part: Any, whole: Any) -> bool:
+    whole = listed(whole)
+    contained(meter(), part, whole)
+    return part in whole
+
+
+def _slice(value: Any, start: Any, stop: Any, step: Any) -> Any:
+    part = slice(start, stop, step)
+    if isinstance(value, str | list | tuple):
+        per_item = 1 if isinstance(value, str) else ELEMENT
+        meter().make(per_item * len(range(len(value))[part]))
+    return value[part]
 
 
 _OWN_FILTERS: dict[str, Callable[..., Any]] = {
-    "regard.each": _each,
     "regard.concat": _concat,
+    "regard.each": each,
+    "regard.in": _in,
+    "regard.key": as_key,
+    "regard.made": _made,
+    "regard.slice": _slice,
+    "regard.spread": lambda values: _made(_made(listed(values))),  # as arguments, and as what is made of them
+    "regard.tick": lambda cost: meter().spend(cost),
+    "regard.ticked": _ticked,
     "regard.weighed": _weighed,
-    "regard.glanced": _glanced,
-    "regard.tick": lambda cost: _meter.get().spend(cost),
 }
 
 
 @jinja2.pass_context  # which also keeps Jinja from rendering constants while compiling, unmetered
 def _finalize(context: Context, value: Any) -> Any:
-    _meter.get().weigh(value)
-    return value
+    return as_text(value)
 
 
 class MeteredEnvironment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox with a meter on every operation."""
+    """Jinja's sandbox with a price on every operation, and nothing in it that has none."""
 
-    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
-    concat = staticmethod(_join)
+    intercepted_binops = frozenset(OPERATORS)
+    concat = staticmethod(lambda texts: joined("", list(texts)))
 
-    def __init__(self, filters: Mapping[str, Callable[..., Any]], variables: Mapping[str, Any]):
+    def __init__(self, variables: Mapping[str, Callable[..., Any]]):
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -227,116 +225,101 @@ class MeteredEnvironment(ImmutableSandboxedEnvironment):
             finalize=_finalize,
             extensions=[Generation, loopcontrols],
         )
-        self.globals.update(variables)
-        self.filters.update(filters)
-        for name in _ABSENT:
-            self.filters.pop(name, None)
-            self.globals.pop(name, None)
-        for table, shallow in ((self.filters, _SHALLOW_FILTERS), (self.tests, _SHALLOW_TESTS)):
-            for name, function in table.items():
-                table[name] = _paid(name, function, name in shallow)
-        self.filters.update(_OWN_FILTERS)
-
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        return attr not in _HIDDEN and super().is_safe_attribute(obj, attr, value)
+        self.globals = {"range": self.globals["range"], **variables}
+        self.filters = {name: _paid(*each) for name, each in FILTERS.items()} | _OWN_FILTERS
+        self.tests = {name: _paid(*each) for name, each in TESTS.items()}
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template: nodes.Template = _Instrument().visit(super()._parse(source, name, filename))
         return template
 
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, Namespace):
+            return super().is_safe_attribute(obj, attr, value)
+        return attr in LOOP if isinstance(obj, LoopContext) else _price_of_method(obj, attr) is not None
+
+    def wrap_str_format(self, value: Any) -> "_Format | None":
+        owner = getattr(value, "__self__", None)
+        named = isinstance(value, types.BuiltinMethodType) and value.__name__ in ("format", "format_map")
+        return _Format(self, owner, value.__name__) if named and type(owner) is str else None
+
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        meter = _meter.get()
-        meter.spend(_CALL)
-        method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps `str.format`
-        owner = getattr(method, "__self__", None)
-        meter.glance(owner)
-        if not isinstance(__obj, Macro):
-            meter.weigh(args, kwargs)
-            _check_growth(meter, getattr(method, "__name__", ""), owner, (*args, *kwargs.values()))
-        return _received(meter, super().call(__context, __obj, *args, **kwargs))
+        meter().spend(_CALL)
+        if not isinstance(__obj, Macro | _Format | jinja2.Undefined):  # these pay for themselves, or fail
+            args = tuple(listed(value) for value in args)
+            given = {name: value for name, value in kwargs.items() if name not in _JINJAS_OWN}
+            __self._price_of_call(__obj)(*args, **given)
+        return super().call(__context, __obj, *args, **kwargs)
+
+    def _price_of_call(self, called: Any) -> Callable[..., None]:
+        if isinstance(called, LoopContext) or isinstance(getattr(called, "__self__", None), LoopContext):
+            return partial(looked_at, meter())
+        if any(called is each for each in self.globals.values()):
+            return partial(entered, meter())
+        if isinstance(called, types.BuiltinMethodType | types.MethodType):  # those of Markup are written in Python
+            price = _price_of_method(called.__self__, called.__name__)
+            if price is not None:
+                return partial(price, meter(), called.__self__)
+        raise SecurityError(f"{getattr(called, '__name__', type(called).__name__)} may not be called")
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        meter = _meter.get()
-        meter.spend(_CALL)
-        _check_operator(meter, operator, left, right)
-        meter.glance(left, right)
+        m = meter()
+        m.spend(_CALL)
+        m.whole(left, right)
+        OPERATORS[operator](m, left, right)
         return super().call_binop(context, operator, left, right)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        if isinstance(argument, tuple):
-            _meter.get().weigh(argument)
-        return super().getitem(obj, argument)
+        return super().getitem(obj, as_key(argument))
 
 
-def _paid(name: str, function: Any, shallow: bool) -> Callable[..., Any]:
-    """A filter or test that pays for its arguments first."""
+def _price_of_method(owner: Any, name: str) -> Price | None:
+    return next((prices.get(name) for kind, prices in METHODS.items() if isinstance(owner, kind)), None)
+
+
+def _paid(function: Any, price: Price) -> Callable[..., Any]:
+    """A filter or test that pays first."""
+    passed = 0 if getattr(function, "jinja_pass_arg", None) is None else 1  # Jinja's context, or its environment
 
     @wraps(function)
     def paid(*args: Any, **kwargs: Any) -> Any:
-        meter = _meter.get()
-        meter.spend(_CALL)
-        (meter.glance if shallow else meter.weigh)(*args, *kwargs.values())
-        plain = [value for value in args if not isinstance(value, Context | jinja2.Environment | nodes.EvalContext)]
-        owner = plain[0] if plain else None
-        if name in _ITERATING and isinstance(owner, str | list | tuple | dict | range):
-            meter.spend(10 * len(owner))
-        _check_growth(meter, name, owner, (*plain[1:], *kwargs.values()))
-        return _received(meter, function(*args, **kwargs))
+        meter().spend(_CALL)
+        given = list(args[passed:])
+        if price is not free and price is not lazily:
+            given = [listed(value) for value in given]
+        price(meter(), *given, **kwargs)
+        result = function(*args[:passed], *given, **kwargs)
+        return (
+            each(result, _CALL + path_length(*given[1:], *kwargs.values())) if isinstance(result, Iterator) else result
+        )
 
     return paid
 
 
-def _received(meter: Meter, result: Any) -> Any:
-    meter.glance(result)
-    if isinstance(result, str):
-        meter.fits(len(result))
-    return result
+class _Format(SandboxedFormatter):
+    """`'…'.format` of a template: every field pays for the width it asks for, whichever way it does."""
 
+    def __init__(self, environment: MeteredEnvironment, template: str, name: str):
+        super().__init__(environment)
+        self.template, self.name = template, name
 
-def _check_growth(meter: Meter, name: str, owner: Any, args: tuple[Any, ...]) -> None:
-    """Refuse, before it happens, a call whose result is much larger than all that goes in."""
-    if name == "replace" and len(args) >= 2 and all(isinstance(a, str) for a in args[:2]):
-        text = str(owner)
-        meter.fits(len(text) + text.count(args[0]) * len(args[1]))
-    elif name == "join":
-        short, long = sorted([0, 0, *(len(value) for value in (owner, *args) if isinstance(value, str))])[-2:]
-        meter.fits(max(short, sum(1 for _ in _walk([owner, *args]))) * long)
-    elif name in _PADDING:
-        amounts = (len(v) if isinstance(v, str) else abs(v) for v in _walk(args) if isinstance(v, str | int))
-        meter.fits(_places([owner]) * max(amounts, default=0))
-    elif name in _FORMATTING and isinstance(owner, str):
-        meter.fits(_places([owner]) * _width(owner, args))
+    def __call__(self, *args: Any, **kwargs: Any) -> str:
+        meter().make(len(self.template))
+        meter().spend(10 * self.template.count("{"))
+        if self.name == "format_map":
+            (mapping,) = args
+            return self.vformat(self.template, (), mapping)
+        return self.vformat(self.template, args, kwargs)
 
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if conversion is not None:
+            meter().make(10 * meter().shown(value))
+        return super().convert_field(value, conversion)
 
-def _check_operator(meter: Meter, operator: str, left: Any, right: Any) -> None:
-    """Refuse, before it happens, an operation whose result is much larger than its operands."""
-    if isinstance(left, int) and isinstance(right, int) and operator in ("*", "**"):
-        bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
-        if bits > BITS:
-            raise OverLimit("it computes with huge numbers")
-    elif operator == "*":
-        for many, times in ((left, right), (right, left)):
-            if isinstance(many, str | list | tuple) and isinstance(times, int):
-                meter.fits(len(many) * times)
-                meter.spend(max(0, len(many) * times) // 256)
-    elif operator == "+" and isinstance(left, str) and isinstance(right, str):
-        meter.fits(len(left) + len(right))
-    elif operator == "%" and isinstance(left, str):
-        meter.weigh(right)
-        meter.fits(_places([left]) * _width(left, right if isinstance(right, tuple) else (right,)))
-
-
-def _places(values: Any) -> int:
-    """At how many places a text or structure could be padded."""
-    return sum(1 + sum(map(v.count, "\n\t{%")) if isinstance(v, str) else 1 for v in _walk(values))
-
-
-def _width(template: str, args: tuple[Any, ...]) -> int:
-    """The widest field a format string asks for, by itself or through an argument."""
-    widths = [int(digits) for digits in re.findall(r"\d{1,12}", template)]
-    if re.search(r"%[^a-zA-Z%]*\*|\{[^{}]*:[^{}]*\{", template):
-        widths += [abs(n) for n in _walk(args) if isinstance(n, int)]
-    return max(widths, default=0)
+    def format_field(self, value: Any, format_spec: str) -> str:
+        meter().spend(len(format_spec))
+        meter().make(FIELD + sum(widths(format_spec)) + 2 * meter().shown(value))
+        return str(super().format_field(value, format_spec))
 
 
 @lru_cache(maxsize=16)
@@ -348,14 +331,12 @@ def run(environment: MeteredEnvironment, source: str, variables: Mapping[str, An
     """Render a template, or say in one sentence why not."""
     if len(source) > SOURCE:
         raise TemplateError(f"The chat template has {len(source)} characters; {SOURCE} are allowed.")
-    meter = Meter(variables)
-    token = _meter.set(meter)
+    budget = Meter(variables)
+    token = use(budget)
     try:
         chunks: list[str] = []
-        written = 0
         for chunk in compiled(environment, source).generate(variables):
-            written += len(chunk)
-            meter.fits(written)
+            budget.make(len(chunk))
             chunks.append(chunk)
         return "".join(chunks)
     except OverLimit as error:
@@ -367,8 +348,8 @@ def run(environment: MeteredEnvironment, source: str, variables: Mapping[str, An
     except Exception as error:  # a template may fail in as many ways as a program
         raise TemplateError(f"The chat template failed on the conversation: {_reason(error)}.") from None
     finally:
-        _meter.reset(token)
+        leave(token)
 
 
 def _reason(error: Exception) -> str:
-    return str(error).strip().rstrip(".") or type(error).__name__
+    return one_line(str(error)).rstrip(".") or type(error).__name__
