@@ -204,7 +204,7 @@ def test_keys_are_compared_in_constant_time(monkeypatch):
 
 
 def test_logs_have_no_key_no_prompt_and_no_answer(page, caplog, gated):
-    with served(page, slots=2, key=KEY) as (client, _), caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG), served(page, slots=2, key=KEY) as (client, _):
         good = {"Authorization": f"Bearer {KEY}"}
         said = client.post("/v1/completions", json=ASK, headers=good).json()["choices"][0]["text"]
         client.post("/v1/completions?q=secret-query", json=ASK, headers={"Authorization": "Bearer wrong-key"})
