@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import transformers as hf
-import uvicorn
 from fastapi import FastAPI
 
 import tiny
 import tiny_tokenizers
+from regard.serve.connections import Limits
 from regard.serve.engines import Engines
+from regard.serve.listener import Server
 from regard.serve.openai import make_server
 from regard.serve.shelf import Shelf
 from regard.text.tokenizer import Tokenizer
@@ -47,10 +48,9 @@ def server_of(models: list[Any], page: Path, **settings: Any) -> FastAPI:
 
 
 @contextmanager
-def running(app: FastAPI, *, unread: int | None = None) -> Iterator[str]:
+def running(app: Any, *, unread: int | None = None, **limits: Any) -> Iterator[str]:
     """Its address while it runs. `unread`: bytes, about, that the system keeps for a client that does not read."""
-    config = uvicorn.Config(app, log_config=None, access_log=False, http="h11", h11_max_incomplete_event_size=256 << 10)
-    server, door = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+    server, door = Server(app, Limits(**limits), log_config=None), socket.create_server(("127.0.0.1", 0))
     if unread is not None:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, unread)
     thread = threading.Thread(target=server.run, args=([door],), daemon=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import socket
 import threading
@@ -204,7 +205,7 @@ def test_keys_are_compared_in_constant_time(monkeypatch):
 
 
 def test_logs_have_no_key_no_prompt_and_no_answer(page, caplog, gated):
-    with served(page, slots=2, key=KEY) as (client, _), caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG), served(page, slots=2, key=KEY) as (client, _):
         good = {"Authorization": f"Bearer {KEY}"}
         said = client.post("/v1/completions", json=ASK, headers=good).json()["choices"][0]["text"]
         client.post("/v1/completions?q=secret-query", json=ASK, headers={"Authorization": "Bearer wrong-key"})
@@ -336,6 +337,28 @@ def test_a_client_that_reads_nothing_holds_up_nobody(page):
             for index in range(2):
                 assert "".join(part["text"] for part in parts if part["index"] == index) == alone
             door.close()
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ["hf", "gguf"])
+def test_weights_that_are_cut_short_while_they_are_served_are_a_sentence(page, tmp_path, kind):
+    """What writes has its weights; the network, which is made when somebody looks, is refused. Through a map it would be
+    the end of the process."""
+    place = regard.load("toy-gpt").save(tmp_path / ("model" if kind == "hf" else "model.gguf"), kind)
+    app = serving.server_of([place], page, slots=2)
+    with serving.running(app) as address, httpx.Client(base_url=address, timeout=60) as client:
+        ask = ASK | {"model": "model"}
+        before = client.post("/v1/completions", json=ask).json()["choices"][0]["text"]
+        file = next(place.glob("*.safetensors")) if place.is_dir() else place
+        os.truncate(file, file.stat().st_size // 2)
+        asked = [("/v1/completions", ask | {"explain": {}}), ("/api/trace", {"model": "model", "text": "The old king"})]
+        for path, wish in asked:
+            answer = client.post(path, json=wish)
+            assert answer.status_code == 400
+            assert "has been written to since it was opened" in answer.text
+        assert client.post("/v1/completions", json=ask).json()["choices"][0]["text"] == before
 
 
 # ── failures ────────────────────────────────────────────────────────────────────────────────────────────────────────

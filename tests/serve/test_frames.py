@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from starlette.testclient import TestClient
 
 import regard
@@ -13,6 +14,8 @@ from regard.serve.app import make_app
 from regard.serve.frames import Runs, thinned
 from regard.serve.shelf import Shelf
 from regard.train.probe import Probes, attention_of
+from regard.train.report import draw, summarise
+from regard.train.start import trim_metrics
 
 TEXTS = ["One day the cat", "The old king"]
 
@@ -101,3 +104,95 @@ def test_a_long_run_is_thinned_but_keeps_what_is_rare():
     assert (few[0]["step"], few[-1]["step"]) == (0, 9_999)
     assert {"step": 4321, "eval": {"loss": 1.0}} in few
     assert thinned(lines[:50], 100) == lines[:50]
+
+
+def damaged(folder, name):
+    """A run in which something is wrong."""
+    place = folder / name
+    (place / "frames").mkdir(parents=True)
+    (place / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0, "lr": 0.1}\n')
+    if name == "not-safetensors":
+        (place / "frames" / "step-000000.safetensors").write_bytes(b"\xff" * 100)
+    elif name == "misnamed":
+        (place / "frames" / "step-7.safetensors").write_bytes(b"")
+    elif name == "probes":
+        (place / "frames" / "probes.json").write_bytes(b"\xff\xfe{")
+    elif name == "deep":
+        (place / "frames" / "probes.json").write_bytes(b"[" * 100_000)
+    elif name == "other-probes":
+        (place / "frames" / "probes.json").write_text('{"a": 1}')
+    elif name == "other-tensors":
+        save_file({"weights": torch.ones(2)}, place / "frames" / "step-000000.safetensors")
+    return place
+
+
+BROKEN = ["not-safetensors", "misnamed", "probes", "deep", "other-probes", "other-tensors"]
+
+
+def test_a_damaged_run_is_listed_with_its_sentence_and_the_others_as_ever(run, page, tmp_path):
+    for name in BROKEN:
+        damaged(tmp_path, name)
+    with TestClient(make_app(Shelf(), runs=Runs([run], tmp_path), page=page), base_url="http://127.0.0.1") as client:
+        told = {each["name"]: each for each in client.get("/api/runs").json()["runs"]}
+        assert set(told) == {"book", *BROKEN}
+        assert told["book"]["steps"] == [0, 50, 100]
+        assert {name for name, each in told.items() if "error" in each} == set(BROKEN) - {"other-tensors"}
+        assert all(each["error"].endswith(".") for each in told.values() if "error" in each)
+        for name in BROKEN:
+            assert len(client.get("/api/run", params={"name": name}).json()["lines"]) == 1
+            answer = client.get("/api/frame", params={"run": name, "step": 0, "node": "x"})
+            assert answer.status_code in (400, 404)
+
+
+ODD = [
+    *(b"not json", b"[1, 2]", b"7", b"null", b'"step"', b"\xff\xfe\x00\x01", b"\x00" * 50, b"{", b"[" * 100_000, b""),
+    *(b'{"loss": 1.0, "lr": 1.0}', b'{"step": "1", "loss": 1, "lr": 1}', b'{"step": NaN, "loss": 1, "lr": 1}'),
+    *(b'{"step": true}', b'{"step": -1}', b'{"step": 1e3}', b'{"step": 1' + b"0" * 400 + b"}"),
+    *(
+        b'{"step": 2, "lr": 0.1}',
+        b'{"step": 2, "loss": "high", "lr": []}',
+        b'{"step": 2, "loss": 1' + b"0" * 400 + b"}",
+    ),
+    *(b'{"step": 3, "eval": 1}', b'{"step": 3, "eval": {}}', b'{"step": 3, "eval": {"loss": "x", "accuracy": 0.5}}'),
+    *(b'{"step": 4, "layer_norms": {"a": [1]}, "loss": 1, "lr": 1}', b'{"step": 4, "entropy": {"a": 1, "b": []}}'),
+    *(b'{"step": 5, "entropy": {"a": [NaN, 1.0], "b": [Infinity]}}', b'{"step": 5, "loss": NaN, "lr": Infinity}'),
+    *(
+        b'{"step": 6, "loss": 3.0, "lr": 0.1, "layer_norms": {"b": -Infinity, "c": NaN}}',
+        b'{"step": 6, "eval": {"loss": NaN}}',
+    ),
+    *(
+        b'{"step": 7, "loss": 3.0, "lr": 0.1, "note": "' + b"a" * (10 << 20) + b'"}',
+        b'{"step": 8, "loss": 2.0, "lr": 0.1}',
+    ),
+]
+
+
+def test_whatever_is_in_the_log_the_rest_of_it_is_shown(page, tmp_path):
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "metrics.jsonl").write_bytes(b"\n".join(ODD) + b"\n")
+    with TestClient(make_app(Shelf(), runs=Runs([], tmp_path), page=page), base_url="http://127.0.0.1") as client:
+        assert [each["name"] for each in client.get("/api/runs").json()["runs"]] == ["book"]
+        lines = client.get("/api/run", params={"name": "book"}).json()["lines"]
+    assert lines[-1] == {"step": 8, "loss": 2.0, "lr": 0.1}
+    assert {"step": 3, "eval": {"accuracy": 0.5}} in lines
+    assert all(set(line) <= {"step", "loss", "lr", "eval", "entropy", "layer_norms"} for line in lines)
+    assert 7 not in [line["step"] for line in lines], "a line of 10 MB is no line"
+    picture = draw(tmp_path / "book")
+    assert picture.read_text().startswith("<?xml")
+    assert summarise(tmp_path / "book").startswith(f"{tmp_path / 'book'}: 8 steps, training loss 2.0000")
+
+
+@pytest.mark.parametrize("i", range(17, len(ODD)))
+def test_a_log_of_one_odd_line_is_reported(tmp_path, i):
+    (tmp_path / "metrics.jsonl").write_bytes(ODD[i])
+    draw(tmp_path)
+    assert str(tmp_path) in summarise(tmp_path)
+
+
+def test_resuming_keeps_the_lines_up_to_a_step_as_they_are(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"\n".join(ODD) + b"\n" + b'{"step": 2, "half')
+    trim_metrics(path, 3)
+    kept = path.read_bytes()
+    assert kept.splitlines() == ODD[17:23]
+    assert kept.endswith(b"\n")

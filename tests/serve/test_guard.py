@@ -37,10 +37,44 @@ def test_the_bound_address_is_answered_and_every_address_means_numbers_only():
     assert not every.is_us("")
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1234", "https://127.0.0.1"])
+NOT_ORIGINS = ["http://[::1", "http://[::1]x", "http://[v1.x]", "http://127.0.0.1:8899@evil", "", "//", "http://\xff"]
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1234", "https://127.0.0.1", *NOT_ORIGINS]
+)
 def test_another_origin_is_refused(client, origin):
-    answer = client.post("/api/trace", json={}, headers={"Origin": origin})
+    answer = client.post("/api/trace", json={}, headers={"Origin": origin.encode("latin-1")})
     assert (answer.status_code, answer.json()) == (403, {"error": "Requests from other sites are refused."})
+
+
+ODD = [
+    *(
+        "/%ff",
+        "/%00",
+        "/%zz%",
+        "/page/%00",
+        "/page/%ff.js",
+        "/page/" + "a" * 300,
+        "/api/trace/%2e%2e/why?node=a&index=0",
+    ),
+    *("/api/run?name=%ff%00", "/api/model?name=%zz", "/api/frame?run=a&step=1e9&node=", "/api/run?%ff=;&&==&name"),
+    *("/api/frame?run=a&step=99999999999999999999999&node=b", "/api/trace/x/slice?node=%00&at=" + "9" * 5000),
+]
+
+
+@pytest.mark.parametrize("path", ODD)
+def test_odd_addresses_are_refused_and_not_failures(client, path):
+    assert client.get(path).status_code in (400, 404)
+
+
+@pytest.mark.parametrize(
+    "name", ["Referer", "Authorization", "Content-Type", "Cookie", "If-None-Match", "Sec-Fetch-Site"]
+)
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"http://[::1", b";;=,\xa0", b'"'])
+def test_odd_headers_do_no_harm(client, name, value):
+    assert client.get("/api/models", headers={name: value}).status_code == 200
+    assert client.post("/api/trace", content=b"{}", headers={name: value}).status_code == 400
 
 
 def test_our_own_origin_is_not(client):

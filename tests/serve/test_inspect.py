@@ -5,8 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from starlette.testclient import TestClient
 
 import regard
+from regard.serve.app import make_app
 from regard.serve.desk import Desk, weight
 from regard.serve.shelf import Shelf
 
@@ -367,7 +369,48 @@ def test_a_run_holds_what_it_says_it_holds():
         look.trace[name].numel() * 4 for name in ("logits", "embed.out", "decoder.0.attention.weights")
     )
     assert look.trace.nbytes < 20e6
-    assert weight(look) == look.trace.nbytes
+    assert weight([look]) == look.trace.nbytes
+
+
+def test_runs_are_weighed_as_they_are_looked_into(page):
+    """Twelve runs that fit when they are made, and do not when all of their blocks have been looked into."""
+    text = "The old king and the old woman went to the village because a little girl had lost a red ring. " * 2
+    with TestClient(make_app(Shelf(), page=page), base_url="http://127.0.0.1") as client:
+        desk = client.app.state.desk
+        runs = [client.post("/api/trace", json={"model": "toy-gpt", "text": f"{i} {text}"}).json() for i in range(12)]
+        desk.most_bytes = 2 * desk.held
+        asked = [node["name"] for node in runs[0]["nodes"] if node["name"].endswith("attention.scores")]
+        assert asked
+        for run in runs:
+            for node in asked:
+                client.get(f"/api/trace/{run['trace']}/slice", params={"node": node, "at": "0,0"})
+                assert desk.held <= desk.most_bytes
+        kept = [client.get(f"/api/trace/{run['trace']}/slice?node=logits&at=0,0").status_code == 200 for run in runs]
+        assert 0 < sum(kept) < len(runs)
+
+
+def test_the_room_for_runs_follows_from_the_servers_memory(monkeypatch):
+    monkeypatch.setattr("regard.serve.desk.available_memory", lambda: 100 << 30)
+    shelf = Shelf(most_bytes=2 << 30)
+    desk = Desk(shelf)
+    assert desk.room() == 2 << 30
+    look = desk.look("toy-gpt", "One day the cat")
+    assert desk.room() == (2 << 30) - shelf.nbytes
+    assert look.trace.memory_limit <= 1 << 30
+    shelf.most_bytes = 4 * 1000
+    assert desk.room() == 1000
+    assert desk.run_room() == 500
+    shelf.most_bytes = 100 << 30
+    assert desk.room() == 3 << 30
+    monkeypatch.setattr("regard.serve.desk.available_memory", lambda: 1000)
+    assert desk.room() == desk.held + 500
+
+
+def test_runs_that_were_edited_share_the_one_they_were_made_from():
+    desk = Desk(Shelf())
+    look = desk.look("toy-gpt", "One day the cat")
+    edited = [desk.fork(look, {f"decoder.{i}.attention.scaling": "off"}) for i in range(3)]
+    assert desk.held == look.trace.nbytes + sum(each.trace.nbytes for each in edited)
 
 
 def test_lessons_are_listed_and_worked(client):

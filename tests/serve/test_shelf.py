@@ -2,6 +2,7 @@
 
 import pytest
 
+from regard.api import Model
 from regard.errors import ConfigError, NotFound, RegardError
 from regard.serve.bounded import Bounded
 from regard.serve.shelf import Shelf
@@ -9,7 +10,7 @@ from regard.store.hub import BUNDLED
 
 
 def test_the_oldest_goes_by_count_and_by_weight():
-    kept = Bounded(3, 100, len)
+    kept = Bounded(3, lambda: 100, lambda things: sum(map(len, things)))
     for name in ("a", "b", "c"):
         assert kept.put(name, name * 10) == []
     kept.get("a")
@@ -19,6 +20,34 @@ def test_the_oldest_goes_by_count_and_by_weight():
     assert kept.put("g", "g" * 900) == ["f" * 90]
     assert kept.get("g") == "g" * 900, "the newest stays however large it is"
     assert len(kept) == 1
+
+
+def test_what_grows_is_weighed_again():
+    kept, most = Bounded(3, lambda: most, lambda things: sum(map(len, things))), 100
+    first, second = ["a"] * 10, ["b"] * 10
+    kept.put("first", first)
+    kept.put("second", second)
+    first += ["a"] * 50
+    assert kept.settle() == []
+    second += ["b"] * 50
+    assert kept.settle() == [first]
+    most = 10
+    assert kept.settle() == [], "the last stays however large it is"
+    assert kept.nbytes == 60
+
+
+def test_a_model_that_grows_makes_the_one_used_longest_ago_go():
+    """Its network is made when it is looked into, beside what writes."""
+    shelf = Shelf(most_bytes=10**9)
+    gone: list[Model] = []
+    shelf.on_drop.append(gone.append)
+    bert, gpt = shelf.model("toy-bert"), shelf.model("toy-gpt")
+    shelf.most_bytes = shelf.nbytes + 1000
+    shelf.settle()
+    assert gone == []
+    assert gpt.net is not None
+    shelf.settle()
+    assert gone == [bert]
 
 
 def test_a_given_model_stands_first_and_is_not_offered_twice(tmp_path):

@@ -1,5 +1,6 @@
 """GGUF files: read as the `gguf` package writes them, written as it reads them."""
 
+import os
 import time
 import weakref
 from pathlib import Path
@@ -160,10 +161,21 @@ def test_numbers_that_lie_unaligned_are_read(tmp_path: Path) -> None:
 def test_raw_bytes_are_mapped_and_private(written: Path, tensors: dict[str, torch.Tensor]) -> None:
     before = written.read_bytes()
     file = read_gguf(written)
-    assert np.shares_memory(file.raw("norm.weight"), file.tensor("norm.weight").numpy())
+    assert np.shares_memory(file.raw("norm.weight"), file.raw("norm.weight"))
+    assert not np.shares_memory(file.raw("norm.weight"), file.tensor("norm.weight").numpy())
+    file.raw("norm.weight")[:] = 0
     file.tensor("norm.weight").zero_()
     assert written.read_bytes() == before
     assert torch.equal(read_gguf(written).tensor("norm.weight"), tensors["norm.weight"])
+
+
+def test_a_file_that_is_cut_short_while_it_is_open_is_refused(written: Path) -> None:
+    file = read_gguf(written)
+    file.release()
+    os.truncate(written, 200)
+    for look in (lambda: file.tensor("norm.weight"), lambda: file.raw("norm.weight"), file.check):
+        with pytest.raises(CheckpointError, match="written to since it was opened"):
+            look()
 
 
 def test_a_file_may_be_written_over_itself(written: Path, tensors: dict[str, torch.Tensor]) -> None:

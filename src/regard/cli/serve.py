@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from regard.serve.connections import Limits
+
 DRAIN = 30  # seconds that answers have to come to their end after SIGTERM
-MOST_CONNECTIONS = 1024
+CONNECTIONS = 1024
 
 
 def command(
@@ -49,6 +51,14 @@ def command(
         typer.Option(help="GB for weights and caches; else half of what is free.", min=0.01, metavar="GB"),
     ] = None,
     cache: Cache = None,
+    connections: Annotated[
+        int | None,
+        typer.Option(help="Clients connected at once, half of them asking; else 1024.", min=16, max=65536, metavar="N"),
+    ] = None,
+    keep_alive: Annotated[
+        float,
+        typer.Option(help="Seconds a connection stays between two requests.", min=0, max=86400, metavar="SECONDS"),
+    ] = 75,
 ) -> None:
     """Serve models to programs. They are asked as OpenAI's are, and the page is there too.
 
@@ -66,9 +76,11 @@ def command(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the cores that write
     with progress("Opening", "parts"):
         from regard.engine.threads import use_threads
+        from regard.serve.connections import Limits
         from regard.serve.engines import Engines
         from regard.serve.frames import Runs
         from regard.serve.journal import log_as_lines
+        from regard.serve.listener import affordable
         from regard.serve.openai import make_server
         from regard.serve.shelf import Shelf
 
@@ -76,34 +88,26 @@ def command(
             use_threads(threads)
         shelf = Shelf(models or [], most_bytes=None if memory is None else int(memory * 1e9), cache=cache)
         engines = Engines(shelf, slots=slots, queue=queue, context=context, threads=threads)
-        app = make_server(engines, host=host, key=api_key, runs=Runs([], Path("runs")))
+        most = affordable(connections or max(CONNECTIONS, 2 * (slots + queue)))
+        app = make_server(engines, host=host, key=api_key, runs=Runs([], Path("runs")), most_requests=most // 2)
     door = listen(host, port, another=False)
     print(f"regard serves {', '.join(shelf.named)} at {address_of(door, host, None, None)}v1", flush=True)
     if api_key is None and host not in ("127.0.0.1", "localhost", "::1"):
         remark("Whoever reaches this address may use it: give --api-key to change that.")
     log_as_lines(sys.stderr)
     shelf.warm(shelf.named[0])
-    serve(app, door)
+    if connections is not None and most < connections:
+        remark(f"This process may open files for {most} connections, not {connections}: see ulimit -n.")
+    serve(app, door, Limits(connections=most, keep_alive=keep_alive))
 
 
-def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
+def serve(app: "FastAPI", door: "socket.socket", limits: "Limits") -> NoReturn:
     """Until SIGTERM or Ctrl-C, after which nobody new is taken and who is here is still served."""
     import signal
 
-    import uvicorn
+    from regard.serve import listener
 
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        http="h11",
-        h11_max_incomplete_event_size=256 << 10,  # headers above our own limit still get an answer in words
-        limit_concurrency=MOST_CONNECTIONS,
-        timeout_graceful_shutdown=DRAIN,
-    )
-
-    class Server(uvicorn.Server):
+    class Server(listener.Server):
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
             if self.should_exit:  # asked a second time: at once
                 os._exit(128 + sig)
@@ -111,7 +115,7 @@ def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
 
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends it again when all is done
     with suppress(KeyboardInterrupt):
-        Server(config).run(sockets=[door])
+        Server(app, limits, log_config=None, timeout_graceful_shutdown=DRAIN).run(sockets=[door])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+CONNECTIONS = 256
+
 
 def command(
     models: Annotated[
@@ -45,7 +47,7 @@ def command(
         from regard.serve.shelf import Shelf
 
         shelf = Shelf(models or [])
-        app = make_app(shelf, runs=Runs(run or [], Path("runs")), host=host)
+        app = make_app(shelf, runs=Runs(run or [], Path("runs")), host=host, most_requests=CONNECTIONS // 4)
     first = next(iter(shelf.offers), None)
     door = listen(host, port)
     address = address_of(door, host, first if models else None, text)
@@ -115,12 +117,12 @@ def open_browser(address: str) -> None:
 
 def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
     """Until Ctrl-C. A thread may be computing then, which Python cannot end in good order, and nothing of it is kept."""
-    import uvicorn
+    from regard.serve.connections import Limits
+    from regard.serve.listener import Server, affordable
 
-    quiet = {"log_level": "warning", "server_header": False, "ws": "none"}
-    config = uvicorn.Config(app, limit_concurrency=64, timeout_graceful_shutdown=2, **quiet)  # type: ignore[arg-type]
+    limits = Limits(connections=affordable(CONNECTIONS))
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[door])
+        Server(app, limits, log_level="warning", timeout_graceful_shutdown=2).run(sockets=[door])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)

@@ -64,6 +64,7 @@ def engine_of_file(
     Keys and values are as exact as what was asked for: a checkpoint is computed with in float32, GGUF as it is.
     progress: called with parameters done, in all. meanwhile: what Python can do while C packs.
     """
+    opened.file.check()
     weights, gguf = FileWeights(opened), isinstance(opened.file, GGUF)
     if not gguf and (opened.spec.head.kind not in HEADS or weights.formats - FLOATS):
         return None

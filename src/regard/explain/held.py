@@ -21,16 +21,15 @@ class Held:
         self.spine: dict[str, Tensor] = {}
         self.inside: OrderedDict[str, dict[str, Tensor]] = OrderedDict()  # by block, that used last at the end
         self._sizes: Counter[str | None] = Counter()  # bytes, by block; None is the spine
-
-    @property
-    def nbytes(self) -> int:
-        return self._sizes.total()
+        self.nbytes = 0  # of all: a number, which others may read while a block is run
 
     def keep(self, name: str, place: str | None, x: Tensor) -> None:
         """One more tensor of a block's inside, or (None) of the spine."""
         held = self.spine if place is None else self.inside.setdefault(place, {})
         before = held.get(name)
-        self._sizes[place] += x.nbytes - (0 if before is None else before.nbytes)
+        more = x.nbytes - (0 if before is None else before.nbytes)
+        self._sizes[place] += more
+        self.nbytes += more
         held[name] = x
 
     def find(self, name: str, place: str) -> Tensor | None:
@@ -52,7 +51,8 @@ class Held:
         for place in [place for place in self.inside if place != newest]:
             if self.nbytes <= self.limit:
                 return
-            del self.inside[place], self._sizes[place]
+            self.nbytes -= self._sizes.pop(place)
+            del self.inside[place]
 
 
 def block_of(name: str) -> str | None:

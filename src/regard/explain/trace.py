@@ -189,8 +189,7 @@ class Trace:
     @property
     def nbytes(self) -> int:
         """Bytes of numbers that are held now."""
-        with self._lock:
-            return self._held.nbytes
+        return self._held.nbytes
 
     def _inside(self, name: str) -> Tensor:
         """A tensor inside a block, which is run again if it is not held."""

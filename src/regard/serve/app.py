@@ -20,7 +20,7 @@ from regard.serve import frames, inspect, live, static
 from regard.serve.answer import refusal
 from regard.serve.desk import Desk
 from regard.serve.frames import Runs
-from regard.serve.guard import MOST_BODY, Guard
+from regard.serve.guard import MOST_BODY, MOST_REQUESTS, Guard
 from regard.serve.shelf import Shelf
 
 NOT_JSON = "What was sent is not JSON."
@@ -37,6 +37,7 @@ def make_app(
     page: Path = static.FOLDER,
     key: str | None = None,
     most_body: int = MOST_BODY,
+    most_requests: int = MOST_REQUESTS,
     routers: Sequence[APIRouter] = (),
     **more: Any,
 ) -> FastAPI:
@@ -55,7 +56,7 @@ def make_app(
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(MemoryError, on_no_memory)
-    app.add_middleware(Guard, host=host, key=key, most_body=most_body)
+    app.add_middleware(Guard, host=host, key=key, most_body=most_body, most_requests=most_requests)
     return app
 
 

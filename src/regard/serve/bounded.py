@@ -2,22 +2,28 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class Bounded(Generic[T]):
-    """Weights are asked for again whenever something is put in, since a lazy thing grows. The newest always stays."""
+    """`weigh` says what things take together, `most_bytes` what they may take: both are asked again every time something is
+    put in or `settle` is called, since lazy things grow. The one used last always stays."""
 
-    def __init__(self, most: int, most_bytes: int, weigh: Callable[[T], int]) -> None:
+    def __init__(self, most: int, most_bytes: Callable[[], int], weigh: Callable[[Collection[T]], int]) -> None:
         self.most, self.most_bytes, self._weigh = most, most_bytes, weigh
         self._kept: OrderedDict[str, T] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            return self._weigh(self._kept.values())
 
     def get(self, name: str) -> T | None:
         with self._lock:
@@ -31,12 +37,15 @@ class Bounded(Generic[T]):
         with self._lock:
             self._kept[name] = thing
             self._kept.move_to_end(name)
-            weights = [self._weigh(each) for each in self._kept.values()]
-            gone, held = list[T](), sum(weights)
-            while len(self._kept) > 1 and (len(self._kept) > self.most or held > self.most_bytes):
-                held -= weights[len(gone)]
+        return self.settle()
+
+    def settle(self) -> list[T]:
+        """What has to go since others have grown, or may take less."""
+        gone, most = list[T](), self.most_bytes()
+        with self._lock:
+            while len(self._kept) > 1 and (len(self._kept) > self.most or self._weigh(self._kept.values()) > most):
                 gone.append(self._kept.popitem(last=False)[1])
-            return gone
+        return gone
 
     def drop(self, unwanted: Callable[[T], bool]) -> None:
         with self._lock:

@@ -1,16 +1,19 @@
 """The runs that lie open: made from a text, looked at by id, put away when there are too many.
 
 An id is a secret that cannot be guessed, so that who did not make a run cannot look into it. A run takes memory as one
-looks into it; what was looked at longest ago goes first, and whoever asks for it is told to run the text again.
+looks into it, so all are weighed again after every look; what was looked at longest ago goes first, and whoever asks for it
+is told to run the text again.
 """
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from regard.api import Model
+from regard.engine.choose import trim
 from regard.errors import NotFound, TaskError, quoted
 from regard.serve.bounded import Bounded
 from regard.serve.shelf import Shelf
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from regard.explain.trace import Trace
 
 MOST_TRACES, MOST_BYTES = 24, 3 << 30
-TRACE_BYTES, WIDE_BYTES = 512 << 20, 2 << 30  # of one run, at least and at most; beyond it, insides are computed again
+TRACE_BYTES, WIDE_BYTES = 512 << 20, 2 << 30  # of one run, little and most; beyond it, insides are computed again
 MOST_CHARACTERS = 20_000
 MOST_TOKENS = 1024
 MOST_NEW = 256
@@ -44,12 +47,43 @@ class Look:
 class Desk:
     def __init__(self, shelf: Shelf, *, most: int = MOST_TRACES, most_bytes: int = MOST_BYTES) -> None:
         self.shelf = shelf
-        self._looks: Bounded[Look] = Bounded(most, most_bytes, weight)
+        self.most_bytes = most_bytes
+        self._looks: Bounded[Look] = Bounded(most, self.room, weight)
         shelf.on_drop.append(self._put_away)
 
     def _put_away(self, model: Model) -> None:
         """A model that goes takes its runs with it, or its weights would stay."""
         self._looks.drop(lambda look: look.model is model)
+
+    @property
+    def held(self) -> int:
+        return self._looks.nbytes
+
+    def room(self) -> int:
+        """Bytes for all runs: what the models leave of the server's memory, or a quarter of it if they leave less, and
+        no more than half of what is free on the machine."""
+        whole, free = self.shelf.most_bytes, available_memory()
+        left = max(whole - self.shelf.nbytes, whole // 4)
+        return min(self.most_bytes, left, left if free is None else self.held + free // 2)
+
+    def run_room(self) -> int:
+        """What one run may hold: an eighth of the memory that is free, within limits, and so that it fits twice, since an
+        edited run keeps the one it was made from."""
+        free = available_memory() or 0
+        return min(WIDE_BYTES, max(TRACE_BYTES, free // 8), self.room() // 2)
+
+    @contextmanager
+    def looking(self, *ids: str) -> Iterator[list[Look]]:
+        """The runs, which may grow meanwhile."""
+        try:
+            yield [self.find(id) for id in ids]
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        self.shelf.settle()
+        if self._looks.settle():
+            trim()
 
     def find(self, id: str) -> Look:
         look = self._looks.get(id)
@@ -71,7 +105,7 @@ class Desk:
         source = ids_of(model, text, "text")
         written = ids_of(model, target, "target") if target else None
         settings = {} if generate is None or target else {"num_beams": 1, "n": 1, **sampling(generate)}
-        trace = model.trace(source, written, memory_limit=run_bytes(), **settings)
+        trace = model.trace(source, written, memory_limit=self.run_room(), **settings)
         return self._keep(trace, edits or {}, model, name, text, begin)
 
     def fork(self, look: Look, edits: Mapping[str, Any]) -> Look:
@@ -84,17 +118,13 @@ class Desk:
         trace.steps = plain.steps  # the text was generated without the edits
         look = Look(trace, model, name, text, 1000 * (time.perf_counter() - begin), plain)
         self._looks.put(look.id, look)
+        self.settle()  # its network may be new, too
         return look
 
 
-def run_bytes() -> int:
-    """What one run may hold: an eighth of the memory that is free, within limits."""
-    return min(WIDE_BYTES, max(TRACE_BYTES, (available_memory() or 0) // 8))
-
-
-def weight(look: Look) -> int:
-    """Bytes; an edited run keeps the one it was made from."""
-    return look.trace.nbytes + (0 if look.plain is look.trace else look.plain.nbytes)
+def weight(looks: Collection[Look]) -> int:
+    """Bytes of all together; an edited run keeps the one it was made from, which others may share."""
+    return sum(trace.nbytes for trace in {trace for look in looks for trace in (look.trace, look.plain)})
 
 
 def ids_of(model: Model, text: str, what: str) -> list[int]:

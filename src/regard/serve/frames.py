@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from regard.errors import DataError, NotFound, quoted
+from regard.errors import DataError, NotFound, RegardError, quoted
 from regard.modelfile import SMALL, read_file
 from regard.serve.answer import Json
 from regard.serve.slices import send_slice
@@ -40,7 +40,10 @@ class Runs:
 
     def all(self) -> dict[str, Path]:
         found: dict[str, Path] = {}
-        lying = sorted(self.beside.iterdir()) if self.beside is not None and self.beside.is_dir() else []
+        try:
+            lying = sorted(self.beside.iterdir()) if self.beside is not None and self.beside.is_dir() else []
+        except OSError:  # not ours to read
+            lying = []
         for path in [*self.given, *(each for each in lying if is_run(each))]:
             if any(path.resolve() == other.resolve() for other in found.values()):
                 continue
@@ -77,7 +80,9 @@ def probes_of(run: Path) -> list[dict[str, Any]]:
     try:
         probes: list[dict[str, Any]] = json.loads(read_file(file, SMALL, DataError))
     except (ValueError, RecursionError):
-        raise DataError(f"{run}: frames/probes.json cannot be read.") from None
+        probes = []
+    if not isinstance(probes, list) or not probes or not all(isinstance(probe, dict) for probe in probes):
+        raise DataError(f"{run}: frames/probes.json cannot be read.")
     return probes
 
 
@@ -96,7 +101,8 @@ def nodes_of(run: Path, steps: list[int]) -> list[dict[str, Any]]:
         return []
     held = frame(run, steps[-1])
     split = [(name.partition("."), held.shape(name)) for name in held.names]
-    return [{"probe": int(probe), "node": node, "shape": list(shape)} for (probe, _, node), shape in split]
+    written = [each for each in split if each[0][0].isdecimal()]
+    return [{"probe": int(probe), "node": node, "shape": list(shape)} for (probe, _, node), shape in written]
 
 
 def thinned(lines: list[dict[str, Any]], most: int = MOST_LINES) -> list[dict[str, Any]]:
@@ -119,11 +125,17 @@ Given = Annotated[Runs, Depends(runs_of)]
 
 @router.get("/runs")
 def list_runs(runs: Given) -> Response:
-    told = []
-    for name, path in runs.all().items():
+    return Json({"runs": [told(name, path) for name, path in runs.all().items()]})
+
+
+def told(name: str, path: Path) -> dict[str, Any]:
+    """A run's frames; of a damaged one only what is wrong with it, so that the others can still be seen."""
+    try:
         steps = steps_of(path)
-        told.append({"name": name, "steps": steps, "probes": probes_of(path), "nodes": nodes_of(path, steps)})
-    return Json({"runs": told})
+        return {"name": name, "steps": steps, "probes": probes_of(path), "nodes": nodes_of(path, steps)}
+    except (RegardError, OSError) as problem:
+        sentence = str(problem) if isinstance(problem, RegardError) else f"{path} cannot be read: {problem.strerror}."
+        return {"name": name, "steps": [], "probes": [], "nodes": [], "error": sentence}
 
 
 @router.get("/run")

@@ -28,6 +28,7 @@ from regard.serve.answer import refusal
 MOST_BODY = 256 << 10
 MOST_ADDRESS = 16 << 10  # path and query
 MOST_HEADERS = 32 << 10
+MOST_REQUESTS = 512  # that are answered at the same time, or wait inside
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 HEADERS = {
@@ -43,8 +44,17 @@ log = logging.getLogger("regard")
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, host: str, *, key: str | None = None, most_body: int = MOST_BODY) -> None:
-        self.app, self.host, self.most_body = app, host, most_body
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        *,
+        key: str | None = None,
+        most_body: int = MOST_BODY,
+        most_requests: int = MOST_REQUESTS,
+    ) -> None:
+        self.app, self.host, self.most_body, self.most_requests = app, host, most_body, most_requests
+        self.busy = 0  # requests that have come whole and are being answered
         self._key = None if key is None else digest(key.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +73,8 @@ class Guard:
         problem = self.objection(scope)
         if problem is not None:
             status, sentence = problem
-            headers = {"WWW-Authenticate": challenge(scope["path"])} if status == 401 else None
+            headers = {"WWW-Authenticate": challenge(scope["path"])} if status == 401 else {}
+            headers |= {"Connection": "close"} if status == 400 else {}  # where the next request begins, nobody knows
             code = "invalid_api_key" if status == 401 else None
             answer = refusal(status, sentence, path=scope["path"], code=code, headers=headers)
             await answer(scope, receive, send_guarded)
@@ -71,8 +82,14 @@ class Guard:
         inner = (
             {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         )  # whoever sends it leaves out the body
+        coming = Coming(self, receive, counted=scope["path"] != "/health")  # which is answered however busy all are
         try:
-            await self.app(inner, limited(receive, self.most_body), send_guarded)
+            if not has_body(scope):
+                coming.take_turn()
+            await self.app(inner, coming.receive, send_guarded)
+        except HTTPException as full:
+            answer = refusal(full.status_code, full.detail, path=scope["path"], headers=full.headers)
+            await answer(scope, receive, send_guarded)
         except asyncio.CancelledError:  # the server ends, and the time that answers had is over
             if begun:
                 raise
@@ -87,15 +104,18 @@ class Guard:
                 sentence = "Something inside went wrong with this request."
                 await refusal(500, sentence, path=scope["path"])(scope, receive, send_guarded)
         finally:
+            coming.end_turn()
             scope["route"] = inner.get("route")
 
     def objection(self, scope: Scope) -> tuple[int, str] | None:
         """The status and sentence with which a request is turned away, if it is."""
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
+        if "transfer-encoding" in headers and ("content-length" in headers or scope.get("http_version") == "1.0"):
+            return 400, "The request says the length of its body in two ways, which may disagree: send it in one."
         if not self.is_us(host):
             return 421, "This server answers only to its own name; open it under the address it printed."
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and not same_site(origin, host):
             return 403, "Requests from other sites are refused."
         if scope["path"] not in ("/", "") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
             return 403, "Requests from other sites are refused."
@@ -154,19 +174,50 @@ def challenge(path: str) -> str:
     return 'Basic realm="regard", charset="UTF-8"' if path == "/" else "Bearer"
 
 
-def limited(receive: Receive, most: int) -> Receive:
-    """The body also counted as it comes, for who does not say its length or says it wrong."""
-    total = 0
+def same_site(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # not an address
+        return False
 
-    async def receive_limited() -> MutableMapping[str, Any]:
-        nonlocal total
-        message = await receive()
-        total += len(message.get("body", b""))
-        if total > most:
-            raise HTTPException(413, f"A request may have at most {most:,} bytes.")
+
+def has_body(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+class Coming:
+    """A request's body as it comes: counted, for who does not say its length or says it wrong.
+
+    When all of it is there the request takes its turn. Before, it is its client that is waited for, and clients that send
+    slowly must not use up the turns of others.
+    """
+
+    def __init__(self, guard: Guard, receive: Receive, counted: bool) -> None:
+        self.guard, self._receive, self.counted = guard, receive, counted
+        self.total, self.has_turn = 0, False
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        message = await self._receive()
+        self.total += len(message.get("body", b""))
+        if self.total > self.guard.most_body:
+            raise HTTPException(413, f"A request may have at most {self.guard.most_body:,} bytes.")
+        if message["type"] == "http.request" and not message.get("more_body"):
+            self.take_turn()
         return message
 
-    return receive_limited
+    def take_turn(self) -> None:
+        if self.has_turn or not self.counted:
+            return
+        if self.guard.busy >= self.guard.most_requests:
+            sentence = f"{self.guard.busy} requests are being answered, the most at once: try again in a moment."
+            raise HTTPException(503, sentence, {"Retry-After": "1"})
+        self.guard.busy += 1
+        self.has_turn = True
+
+    def end_turn(self) -> None:
+        self.guard.busy -= self.has_turn
+        self.has_turn = False
 
 
 def seal(message: Message) -> None:

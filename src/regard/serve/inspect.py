@@ -74,7 +74,8 @@ def trace(desk: TheDesk, wanted: Wanted) -> Response:
 
 @router.post("/trace/{id}/fork")
 def fork(desk: TheDesk, id: str, wanted: Fork) -> Response:
-    return answer(desk.fork(desk.find(id), wanted.edits))
+    with desk.looking(id) as (look,):
+        return answer(desk.fork(look, wanted.edits))
 
 
 def answer(look: Look) -> Response:
@@ -87,16 +88,17 @@ def answer(look: Look) -> Response:
 
 @router.get("/trace/{id}/slice")
 def slice_of(desk: TheDesk, id: str, node: str, at: str | None = None) -> Response:
-    run = desk.find(id).trace
-    return send_slice(lambda: run[node], run.shape(node), at)
+    with desk.looking(id) as (look,):
+        return send_slice(lambda: look.trace[node], look.trace.shape(node), at)
 
 
 @router.get("/trace/{id}/why")
 def why(
     desk: TheDesk, id: str, node: str, index: str, most: Annotated[int, Query(ge=1, le=MOST_TERMS)] = 12
 ) -> Response:
-    run = desk.find(id).trace
-    return Json(run.why(node, parse_index(index, run.shape(node))).to_json(most))
+    with desk.looking(id) as (look,):
+        run = look.trace
+        return Json(run.why(node, parse_index(index, run.shape(node))).to_json(most))
 
 
 @router.get("/trace/{id}/output")
@@ -112,8 +114,8 @@ def output_of(
 ) -> Response:
     from regard.serve.output import Choice, output
 
-    look = desk.find(id)
-    return Json(output(look.model, look.trace, position, Choice(temperature, top_k, top_p, min_p, seed)))
+    with desk.looking(id) as (look,):
+        return Json(output(look.model, look.trace, position, Choice(temperature, top_k, top_p, min_p, seed)))
 
 
 @router.get("/trace/{id}/lens")
@@ -131,22 +133,23 @@ def lens(
 ) -> Response:
     from regard.serve.lenses import Asked, looked_through
 
-    return Json(looked_through(desk.find(id).trace, name, Asked(token, word, site, head, stack, layer, node)))
+    with desk.looking(id) as (look,):
+        return Json(looked_through(look.trace, name, Asked(token, word, site, head, stack, layer, node)))
 
 
 @router.get("/compare")
 def compare(desk: TheDesk, a: str, b: str, position: int | None = None) -> Response:
     """Two runs: which tokens stand for each other, which nodes moved, which answers became likelier."""
-    first, second = desk.find(a).trace, desk.find(b).trace
-    found = first.compare(second)
-    return Json(
-        {
-            "align": found.pairs,
-            "target_align": found.target_pairs,
-            "nodes": [asdict(each) for each in found.nodes()],
-            "output": [asdict(each) for each in found.output(position)] if "probabilities" in found else [],
-        }
-    )
+    with desk.looking(a, b) as (first, second):
+        found = first.trace.compare(second.trace)
+        return Json(
+            {
+                "align": found.pairs,
+                "target_align": found.target_pairs,
+                "nodes": [asdict(each) for each in found.nodes()],
+                "output": [asdict(each) for each in found.output(position)] if "probabilities" in found else [],
+            }
+        )
 
 
 @router.get("/trace/{id}/export")
@@ -154,9 +157,9 @@ def export(desk: TheDesk, id: str) -> Response:
     """The run in one file that opens from disk."""
     from regard.explain.export import page
 
-    look = desk.find(id)
     headers = {"Content-Disposition": 'attachment; filename="regard.html"'}
-    return Response(page(look.trace, name=look.name, text=look.text), media_type="text/html", headers=headers)
+    with desk.looking(id) as (look,):
+        return Response(page(look.trace, name=look.name, text=look.text), media_type="text/html", headers=headers)
 
 
 # ── lessons ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,5 +194,6 @@ def worksheet(desk: TheDesk, sheets: Sheets) -> Response:
     """Attention of this run to be computed by hand, as a page to print."""
     from regard.explain.handout import handout
 
-    look, wish = desk.find(sheets.trace), sheets.model_dump(exclude={"trace"})
-    return Json({"html": handout(look.trace, model=look.name, **wish)})
+    with desk.looking(sheets.trace) as (look,):
+        wish = sheets.model_dump(exclude={"trace"})
+        return Json({"html": handout(look.trace, model=look.name, **wish)})

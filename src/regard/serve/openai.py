@@ -23,6 +23,7 @@ from regard.serve.app import few_threads, make_app
 from regard.serve.call import NOBODY, Gone
 from regard.serve.engines import Engine, Engines
 from regard.serve.frames import Runs
+from regard.serve.guard import MOST_REQUESTS
 from regard.serve.journal import Journal
 from regard.serve.metrics import Metrics
 from regard.serve.shallow import Shallow
@@ -43,6 +44,7 @@ def make_server(
     key: str | None = None,
     runs: Runs | None = None,
     page: Path = static.FOLDER,
+    most_requests: int = MOST_REQUESTS,
 ) -> FastAPI:
     metrics = Metrics()
 
@@ -60,6 +62,7 @@ def make_server(
         page=page,
         key=key,
         most_body=MOST_BODY,
+        most_requests=most_requests,
         routers=[router],
         openapi_url="/openapi.json",
         lifespan=lifespan,

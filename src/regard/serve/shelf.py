@@ -107,7 +107,9 @@ class Shelf:
         half = (available_memory() or 16 << 30) // 2
         self.most_bytes = half if most_bytes is None else most_bytes
         self.beside: Callable[[Model], int] = lambda model: 0
-        self._loaded: Bounded[Model] = Bounded(most, self.most_bytes, lambda model: model.nbytes + self.beside(model))
+        self._loaded: Bounded[Model] = Bounded(
+            most, lambda: self.most_bytes, lambda models: sum(model.nbytes + self.beside(model) for model in models)
+        )
         self.on_drop: list[Callable[[Model], None]] = []  # told of every model that had to go
         here = dict(everywhere())
         for where in given:
@@ -147,10 +149,22 @@ class Shelf:
                 model = load(offer.path, cache=self.cache)
                 model.name = name
                 model.prepare()  # now, and not while another request looks into it
-                for gone in self._loaded.put(name, model):
-                    for told in self.on_drop:
-                        told(gone)
+                self._put_away(self._loaded.put(name, model))
             return model
+
+    @property
+    def nbytes(self) -> int:
+        """What the loaded models take, and what is beside them."""
+        return self._loaded.nbytes
+
+    def settle(self) -> None:
+        """Models grow, too, when their networks are looked into: those used longest ago make room."""
+        self._put_away(self._loaded.settle())
+
+    def _put_away(self, models: list[Model]) -> None:
+        for model in models:
+            for told in self.on_drop:
+                told(model)
 
     def warm(self, name: str) -> None:
         """Load in the background, so that the first question finds the model ready."""

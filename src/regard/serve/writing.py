@@ -116,6 +116,7 @@ async def whole(request: Request, prepared: Prepared, call: Call) -> dict[str, A
                 assert choice.answer is not None
                 given = (prepared.engine.model, row, choice.answer, *prepared.shown)
                 told["explain"] = await computed(request, explain, *given)
+            await computed(request, request.app.state.engines.shelf.settle)  # the model has its network now
     return prepared.envelope.whole(said, call.completion_tokens)
 
 

@@ -12,7 +12,6 @@ fail later and further from its cause. Layout (versions 2 and 3, little-endian):
     padding to the alignment, then the tensors' bytes at their offsets
 """
 
-import mmap
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
 from regard.modelfile import open_file
-from regard.store.named import Mapped
+from regard.store.named import OpenFile
 from regard.store.quant import FORMATS, Bytes, Format, dequantise
 
 if TYPE_CHECKING:
@@ -80,16 +79,16 @@ class Long(Sequence[Any]):
 
 
 class GGUF:
-    """An open file. Tensors and raw bytes share its private memory map: writing to them never reaches the disk."""
+    """An open file. Raw bytes are views of its private memory map, tensors are read: writing never reaches the disk."""
 
     def __init__(
-        self, path: Path, version: int, metadata: dict[str, Any], tensors: dict[str, TensorInfo], mapped: mmap.mmap
+        self, opened: OpenFile, version: int, metadata: dict[str, Any], tensors: dict[str, TensorInfo]
     ) -> None:
-        self.path = path
+        self.path = opened.path
         self.version = version
         self.metadata = metadata
         self.tensors = tensors
-        self._mapped = Mapped(mapped)
+        self._opened = opened
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,22 +108,26 @@ class GGUF:
     def raw(self, name: str) -> Bytes:
         """The bytes of a tensor as they lie in the file: a view, not a copy."""
         info = self.info(name)
-        return self._mapped.data[info.offset : info.offset + info.nbytes]
+        return self._opened.data[info.offset : info.offset + info.nbytes]
+
+    def check(self) -> None:
+        self._opened.check()
 
     def maps(self, array: Bytes) -> bool:
-        return self._mapped.holds(array)
+        return self._opened.holds(array)
 
     def release(self) -> None:
-        self._mapped.release()
+        self._opened.release()
 
-    def array(self, name: str) -> NDArray[np.float32]:
+    def array(self, name: str, *, mapped: bool = False) -> NDArray[np.float32]:
         info = self.info(name)
-        return dequantise(self.raw(name), info.format, info.shape)
+        raw = self.raw(name) if mapped else self._opened.read(info.offset, info.offset + info.nbytes)
+        return dequantise(raw, info.format, info.shape)
 
-    def tensor(self, name: str, dtype: "torch.dtype | None" = None) -> "torch.Tensor":
+    def tensor(self, name: str, dtype: "torch.dtype | None" = None, *, mapped: bool = False) -> "torch.Tensor":
         import torch
 
-        return torch.from_numpy(self.array(name)).to(dtype)
+        return torch.from_numpy(self.array(name, mapped=mapped)).to(dtype)
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,19 +142,18 @@ def read_gguf(path: Path | str) -> GGUF:
         with open_file(path) as file:
             if file.read(4) != MAGIC:
                 raise CheckpointError(f"{path} is not a GGUF file: it does not begin with the letters GGUF.")
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        return _Reader(OpenFile(path)).read()
     except OSError as problem:
         raise CheckpointError(f"{path} cannot be read: {problem.strerror}.") from problem
-    return _Reader(path, data).read()
 
 
 class _Reader:
     """A position in the file, and the name of the thing being read there, for the sentence if it is wrong."""
 
-    def __init__(self, path: Path, data: mmap.mmap) -> None:
-        self.path = path
-        self.data = data
-        self.end = len(data)
+    def __init__(self, opened: OpenFile) -> None:
+        self.opened, self.path = opened, opened.path
+        self.data = opened.map
+        self.end = len(self.data)
         self.at = len(MAGIC)
         self.values_left = MAX_VALUES
         self.subject = "the header"
@@ -168,7 +170,7 @@ class _Reader:
         metadata = self.metadata(key_count)
         infos = [self.tensor_info() for _ in range(tensor_count)]
         tensors = self.place(infos, self.alignment(metadata))
-        return GGUF(self.path, version, metadata, tensors, self.data)
+        return GGUF(self.opened, version, metadata, tensors)
 
     # The pieces every part is made of.
 

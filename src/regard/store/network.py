@@ -17,21 +17,35 @@ Progress = Callable[[int, int], None]  # parameters done, parameters in all
 
 
 def load_network(
-    opened: Opened, dtype: torch.dtype = torch.float32, device: str = "cpu", progress: Progress | None = None
+    opened: Opened,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    *,
+    mapped: bool = False,
 ) -> Network:
+    """mapped: numbers that need not be changed stay in the file, for who takes only a part of them from there at once."""
     plan, net = plan_weights(opened), blueprint(opened.spec)
     total = sum(p.numel() for p in net.parameters()) * dtype.itemsize
     refuse_if_too_large(opened.path, total, device)
-    fill(net, plan, opened, dtype, device, progress)
+    fill(net, plan, opened, dtype, device, progress, mapped)
     return net.eval().requires_grad_(False)
 
 
-def fill(net: Network, plan: Plan, opened: Opened, dtype: torch.dtype, device: str, progress: Progress | None) -> None:
+def fill(
+    net: Network,
+    plan: Plan,
+    opened: Opened,
+    dtype: torch.dtype,
+    device: str,
+    progress: Progress | None,
+    mapped: bool,
+) -> None:
     shapes = {name: p.shape for name, p in net.named_parameters(remove_duplicate=False)}
     sizes = [sum(shapes[o].numel() for o in move.ours) for move in plan.moves]
     done, suspicious = 0, list[str]()
     for move, size in zip(plan.moves, sizes, strict=True):
-        theirs = opened.file.tensor(move.theirs)
+        theirs = opened.file.tensor(move.theirs, mapped=mapped)
         if not theirs.is_floating_point():
             raise CheckpointError(f"{opened.path}: tensor {move.theirs!r} holds {theirs.dtype}, not floating point.")
         theirs = theirs.to(device=device, dtype=dtype)

@@ -1,12 +1,11 @@
 """Safetensors checkpoints in Hugging Face's layout → named tensors.
 
 In comes a model directory (`model.safetensors`, or shards and their index) or one file; out goes a `Checkpoint` whose
-tensors are mapped from the disk, not read. Each header is checked here before anything is mapped, so what is wrong is said
+tensors are read when they are asked for. Each header is checked here before anything else is read, so what is wrong is said
 in a sentence naming the file and the tensor. Pickles are never opened, since opening one runs whatever program is inside.
 """
 
 import math
-import mmap
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from regard.errors import CheckpointError, NotFound, quoted
 from regard.modelfile import open_file
 from regard.store.jsonfile import parse_object, read_json
-from regard.store.named import Mapped
+from regard.store.named import OpenFile
 from regard.store.quant import Bytes
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class Checkpoint:
                     )
                 self._entries[entry.name], self._home[entry.name] = entry, index
             self.metadata |= metadata
-        self._maps = [_map_file(path) for path in self.files]
+        self._opened = [_open_file(path) for path in self.files]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,31 +88,40 @@ class Checkpoint:
         return dtypes()[self.entry(name).format]
 
     def raw(self, name: str) -> Bytes:
-        """The bytes of a tensor as they lie in the file: a view, mapped privately."""
+        """The bytes of a tensor as they lie in the file: a view, mapped privately (see `OpenFile`)."""
         entry = self.entry(name)
-        return self._maps[self._home[name]].data[entry.begin : entry.end]
+        return self._opened[self._home[name]].data[entry.begin : entry.end]
+
+    def read(self, name: str) -> Bytes:
+        entry = self.entry(name)
+        return self._opened[self._home[name]].read(entry.begin, entry.end)
 
     def array(self, name: str) -> NDArray[np.float32]:
         """A tensor of floating point, in float32."""
-        entry, raw = self.entry(name), self.raw(name)
+        entry, raw = self.entry(name), self.read(name)
         if entry.format == "BF16":
             return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
         return (
             raw.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[entry.format]).astype(np.float32).reshape(entry.shape)
         )
 
-    def tensor(self, name: str) -> "torch.Tensor":
+    def tensor(self, name: str, *, mapped: bool = False) -> "torch.Tensor":
         """The tensor in its own dtype: writing to it never reaches the disk."""
         import torch
 
-        return torch.from_numpy(self.raw(name)).view(self.dtype(name)).reshape(self.shape(name))
+        raw = self.raw(name) if mapped else self.read(name)
+        return torch.from_numpy(raw).view(self.dtype(name)).reshape(self.shape(name))
+
+    def check(self) -> None:
+        for opened in self._opened:
+            opened.check()
 
     def maps(self, array: Bytes) -> bool:
-        return any(mapped.holds(array) for mapped in self._maps)
+        return any(opened.holds(array) for opened in self._opened)
 
     def release(self) -> None:
-        for mapped in self._maps:
-            mapped.release()
+        for opened in self._opened:
+            opened.release()
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -247,11 +255,11 @@ def _check_layout(path: Path, entries: list[Entry], size: int) -> None:
         raise _damaged(path, f"the last {size - at} bytes belong to no tensor")
 
 
-def _map_file(path: Path) -> Mapped:
+def _open_file(path: Path) -> OpenFile:
     """From the end of its header on."""
-    with open_file(path) as file:
-        length = int.from_bytes(file.read(8), "little")
-        return Mapped(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), 8 + length)
+    opened = OpenFile(path)
+    opened.start = 8 + int.from_bytes(opened.read(0, 8).tobytes(), "little")
+    return opened
 
 
 def dtypes() -> "dict[str, torch.dtype]":

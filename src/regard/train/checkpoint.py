@@ -144,9 +144,9 @@ def read_progress(path: Path) -> Progress:
 
 
 def read_optimizer(path: Path) -> dict[str, Tensor]:
-    """As they lie in the file."""
+    """As they lie in the file, which has just been checked; who takes over its share copies that."""
     file = open_checkpoint(path / OPTIMIZER)
-    return {name: file.tensor(name) for name in file.names}
+    return {name: file.tensor(name, mapped=True) for name in file.names}
 
 
 def optimizer_tensors(net: Network, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -206,8 +206,9 @@ def held(
         put_together(place, {**weights, **numbers}, together)
         if together.first:
             whole = open_checkpoint(next(place.glob("*.safetensors")))
-            numbers |= {name: whole.tensor(name) for name in whole.names if not name.startswith(WEIGHTS)}
-            mapped = {name: whole.tensor(WEIGHTS + name) for name, _ in net.named_parameters()}
+            others = [name for name in whole.names if not name.startswith(WEIGHTS)]
+            numbers |= {name: whole.tensor(name, mapped=True) for name in others}
+            mapped = {name: whole.tensor(WEIGHTS + name, mapped=True) for name, _ in net.named_parameters()}
             write_model = partial(write_model, net=network_of(net, mapped))
         yield Held(write_model, numbers)
     finally:

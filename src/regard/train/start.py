@@ -191,7 +191,7 @@ def continued(path: Path, together: Parallel) -> Made:
     found = open_model(path)
     if found.tokenizer is None:
         raise TrainingError(f"{path} has no tokenizer.")
-    net = load_network(found)
+    net = load_network(found, mapped=together.shard)
     if not together.shard:
         for p in net.parameters():
             p.data = p.data.clone()
@@ -336,10 +336,9 @@ def resume_from(trainer: Trainer, path: Path) -> None:
 
 def trim_metrics(path: Path, step: int) -> None:
     """What was logged after the checkpoint will be logged again."""
-    if not path.exists():
-        return
-    kept = [text for text, line in logged(path) if isinstance(line.get("step"), int) and line["step"] <= step]
-    path.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+    if path.is_file():
+        kept = [text for text, line in logged(path) if line["step"] <= step]
+        path.write_bytes(b"".join(text if text.endswith(b"\n") else text + b"\n" for text in kept))
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:

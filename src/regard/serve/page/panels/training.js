@@ -35,7 +35,8 @@ async function render(root, ctx) {
   const charts = [losses(lines, run.steps, pick), gradients(lines, pick)].filter(Boolean);
   const heads = entropies(lines);
   const frames = run.steps.length ? await replay(root, ctx, run, shown) : null;
-  if (!frames) root.append(sentence("empty", "This run kept no frames: no probes were given to it. Its curves are below."));
+  const none = run.error ?? "This run kept no frames: no probes were given to it. Its curves are below.";
+  if (!frames) root.append(sentence("empty", none));
   root.append(el("div", { class: "beside even charts" }, charts.map(({ element }) => element), heads?.element ?? null));
   shown(frames?.step ?? null);
 
