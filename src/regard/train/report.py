@@ -3,33 +3,32 @@
 In: a run's `metrics.jsonl`. Out: `report.svg` (or .png), and the same facts in a few lines of text.
 """
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.errors import NotFound
+from regard.errors import ConfigError
+from regard.train.metrics import read_metrics
+
+Line = dict[str, Any]
+NAN = float("nan")
+PICTURES = (".svg", ".png", ".pdf")
 
 
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
-    if not path.exists():
-        raise NotFound(f"{run} has no metrics.jsonl, so it is not a training run.")
-    lines = []
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(text))
-        except ValueError:  # the last line of a killed run may be half a line
-            continue
-    return lines
+def check_picture(path: Path) -> None:
+    if path.suffix.lower() not in PICTURES:
+        raise ConfigError(f"{path} does not say what kind of picture to draw; name it {', '.join(PICTURES)}.")
 
 
-def draw(run: Path, out: Path | None = None) -> Path:
+def draw(run: Path, out: Path | None = None, lines: Sequence[Line] | None = None) -> Path:
+    """`lines`: the run's metrics, if they have been read already."""
+    lines, path = read_metrics(run) if lines is None else lines, out or run / "report.svg"
+    check_picture(path)
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    lines = read_metrics(run)
     steps = [line for line in lines if "lr" in line]
     evals = [line for line in lines if "eval" in line]
     entropies = [line for line in lines if "entropy" in line]
@@ -40,29 +39,38 @@ def draw(run: Path, out: Path | None = None) -> Path:
     _entropy(figure, axes[1, 1], entropies)
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(run.name)
-    path = out or run / "report.svg"
-    figure.savefig(path)
-    plt.close(figure)
+    figure.suptitle(_plain(run.resolve().name))
+    try:
+        figure.savefig(path)
+    except OSError as problem:
+        raise ConfigError(
+            f"{path} cannot be written: {problem.strerror}; choose another place with --out."
+        ) from problem
+    finally:
+        plt.close(figure)
     return path
 
 
-def _losses(axis: Any, steps: list[dict[str, Any]], evals: list[dict[str, Any]]) -> None:
+def _plain(text: str) -> str:
+    """A name as it is: between two $ there would be a formula, and a lone surrogate cannot be written."""
+    return text.encode("utf-8", "replace").decode().replace("$", r"\$")
+
+
+def _losses(axis: Any, steps: list[Line], evals: list[Line]) -> None:
     axis.plot([s["step"] for s in steps], [s["loss"] for s in steps], lw=0.8, color="#7a8da8", label="training")
-    axis.plot(
-        [e["step"] for e in evals], [e["eval"]["loss"] for e in evals], "o-", ms=3, color="#d95f02", label="held out"
-    )
+    held_out = [e["eval"].get("loss", NAN) for e in evals]
+    axis.plot([e["step"] for e in evals], held_out, "o-", ms=3, color="#d95f02", label="held out")
     axis.set(title="loss", xlabel="step")
     if steps or evals:
         axis.legend(frameon=False)
 
 
-def _line(axis: Any, steps: list[dict[str, Any]], key: str, title: str) -> None:
+def _line(axis: Any, steps: list[Line], key: str, title: str) -> None:
     axis.plot([s["step"] for s in steps], [s[key] for s in steps], color="#1b6ca8")
     axis.set(title=title, xlabel="step")
 
 
-def _norms(axis: Any, steps: list[dict[str, Any]]) -> None:
+def _norms(axis: Any, steps: list[Line]) -> None:
     """One line per layer, from dark (first) to light (last)."""
     import matplotlib
 
@@ -70,14 +78,14 @@ def _norms(axis: Any, steps: list[dict[str, Any]]) -> None:
     colours = matplotlib.colormaps["viridis"]
     for i, layer in enumerate(layers):
         shade = colours(i / max(1, len(layers) - 1) * 0.9)
-        values = [s["layer_norms"][layer] for s in steps if "layer_norms" in s]
-        axis.plot([s["step"] for s in steps if "layer_norms" in s], values, lw=0.9, color=shade, label=layer)
+        values = [s["layer_norms"].get(layer, NAN) for s in steps if "layer_norms" in s]
+        axis.plot([s["step"] for s in steps if "layer_norms" in s], values, lw=0.9, color=shade, label=_plain(layer))
     axis.set(title="gradient norm per layer", xlabel="step", yscale="log" if layers else "linear")
     if layers:
         axis.legend(frameon=False, fontsize=7, ncols=2)
 
 
-def _entropy(figure: Any, axis: Any, lines: list[dict[str, Any]]) -> None:
+def _entropy(figure: Any, axis: Any, lines: list[Line]) -> None:
     """The last probe's: rows are layers, columns are heads."""
     axis.set_title("attention entropy per head, bits")
     if not lines:
@@ -86,15 +94,14 @@ def _entropy(figure: Any, axis: Any, lines: list[dict[str, Any]]) -> None:
         return
     last = lines[-1]["entropy"]
     width = max(len(heads) for heads in last.values())
-    table = [[*heads, *[float("nan")] * (width - len(heads))] for heads in last.values()]
+    table = [[*heads, *[NAN] * (width - len(heads))] for heads in last.values()]
     image = axis.imshow(table, aspect="auto", cmap="cividis")
-    axis.set_yticks(range(len(last)), list(last), fontsize=7)
+    axis.set_yticks(range(len(last)), [_plain(site) for site in last], fontsize=7)
     axis.set(xlabel="head")
     figure.colorbar(image, ax=axis)
 
 
-def summarise(run: Path) -> str:
-    lines = read_metrics(run)
+def summarise(run: Path, lines: Sequence[Line]) -> str:
     steps = [line for line in lines if "lr" in line]
     evals = [line for line in lines if "eval" in line]
     if not steps:

@@ -9,7 +9,7 @@ SHA-256, so a half-written or damaged dataset is never mistaken for a whole one.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -166,13 +166,24 @@ class Columns:
         except OSError as problem:
             raise self._damaged(f"{name} cannot be read ({problem.strerror})") from None
 
-    def verify(self) -> None:
-        """Read everything and compare it with the manifest's SHA-256."""
+    def _files(self) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        """Every file, and what the manifest says of it."""
         for shard in self.manifest["shards"]:
             for file in shard["files"]:
-                with (self.directory / file["name"]).open("rb") as content:
-                    if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
-                        raise self._damaged(f"the content of {file['name']} has changed")
+                yield self.directory / file["name"], file
+
+    def verify(self) -> None:
+        """Read everything and compare it with the manifest's SHA-256."""
+        for path, said in self._files():
+            with path.open("rb") as content:
+                if hashlib.file_digest(content, "sha256").hexdigest() != said["sha256"]:
+                    raise self._damaged(f"the content of {path.name} has changed")
+
+    def refuse_if_shrunk(self) -> None:
+        """To read a mapped file where it has been cut off would end the process."""
+        for path, said in self._files():
+            if not path.exists() or path.stat().st_size < said["bytes"]:
+                raise self._damaged(f"{path.name} was cut off or removed while it was being read")
 
     def __len__(self) -> int:
         return int(self._starts[-1])
