@@ -75,6 +75,16 @@ def test_odd_lines_are_drawn(tmp_path):
         assert draw(run, tmp_path / "p.svg", several).read_text().startswith("<?xml")
 
 
+def test_a_thousand_layers_are_drawn_without_their_names(tmp_path):
+    """To lay out as many names as that takes minutes."""
+    names = [f"decoder.{i}" for i in range(1000)]
+    looked = {"step": 1, "entropy": {name: [1.0] for name in names}}
+    lines = [{**STEP, "layer_norms": dict.fromkeys(names, 1.0)}, looked]
+    drawn = draw(tmp_path, tmp_path / "p.svg", lines).read_text()
+    assert "gradient norm per layer" in drawn
+    assert "decoder." not in drawn
+
+
 def test_places_that_cannot_be(tmp_path):
     run = written(tmp_path / "run", json.dumps(STEP).encode())
     for out in ("a", "a.txt", "nowhere/a.svg"):

@@ -12,6 +12,7 @@ from regard.train.metrics import read_metrics
 
 Line = dict[str, Any]
 NAN = float("nan")
+MOST_NAMES = 60  # of layers beside a picture; a thousand could not be read, and take minutes to lay out
 PICTURES = (".svg", ".png", ".pdf")
 
 
@@ -81,7 +82,7 @@ def _norms(axis: Any, steps: list[Line]) -> None:
         values = [s["layer_norms"].get(layer, NAN) for s in steps if "layer_norms" in s]
         axis.plot([s["step"] for s in steps if "layer_norms" in s], values, lw=0.9, color=shade, label=_plain(layer))
     axis.set(title="gradient norm per layer", xlabel="step", yscale="log" if layers else "linear")
-    if layers:
+    if 0 < len(layers) <= MOST_NAMES:
         axis.legend(frameon=False, fontsize=7, ncols=2)
 
 
@@ -96,7 +97,8 @@ def _entropy(figure: Any, axis: Any, lines: list[Line]) -> None:
     width = max(len(heads) for heads in last.values())
     table = [[*heads, *[NAN] * (width - len(heads))] for heads in last.values()]
     image = axis.imshow(table, aspect="auto", cmap="cividis")
-    axis.set_yticks(range(len(last)), [_plain(site) for site in last], fontsize=7)
+    if len(last) <= MOST_NAMES:
+        axis.set_yticks(range(len(last)), [_plain(site) for site in last], fontsize=7)
     axis.set(xlabel="head")
     figure.colorbar(image, ax=axis)
 
