@@ -202,6 +202,85 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     assert not list(tmp_path.glob(".*"))
 
 
+class Scripted(Trainer):
+    """Evaluations come to what the script says, one after the other."""
+
+    script: list[float]
+
+    def look(self, work, *given):
+        return {"loss": self.script.pop(0)}
+
+
+def scripted(run: Path, script: list[float], **given) -> Scripted:
+    made = trainer(run, 4 * len(script), **given)
+    made.__class__, made.script = Scripted, list(script)
+    return made
+
+
+def test_saving_follows_save_steps_however_the_loss_falls(tmp_path):
+    run = scripted(tmp_path, [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], save_steps=12, save_total_limit=99)
+    saved = []
+    run.tell = lambda event: saved.append(event["path"]) if event["kind"] == "saved" else None
+    run.train()
+    assert [Path(path).name for path in saved] == ["checkpoint-12", "checkpoint-24"]
+    assert (tmp_path / "best").resolve().name == "checkpoint-24"
+
+
+def test_the_best_is_the_best_of_the_checkpoints(tmp_path):
+    """An evaluation between two saves may be lower; there is nothing that could be kept of it but its number."""
+    run = scripted(tmp_path, [6.0, 3.0, 1.0, 4.0, 2.0, 5.0], save_steps=8, save_total_limit=1)  # saved: the even ones
+    run.train()
+    assert (tmp_path / "best").resolve().name == "checkpoint-8"
+    assert checkpoint.steps(tmp_path) == [24, 8]
+    assert (run.progress.best, run.progress.best_step, run.progress.lowest) == (3.0, 8, 1.0)
+    again = resumed(tmp_path)
+    assert (again.progress.best, again.progress.lowest, again.progress.stale) == (3.0, 1.0, 3)
+
+
+def test_a_checkpoint_that_was_not_judged_is_not_the_best(tmp_path):
+    run = scripted(tmp_path, [6.0, 5.0, 4.0], save_steps=3, save_total_limit=99)
+    said = []
+    run.tell = lambda event: said.append(event["text"]) if event["kind"] == "said" else None
+    run.train()
+    assert checkpoint.steps(tmp_path) == [12, 9, 6, 3]
+    assert (tmp_path / "best").resolve().name == "checkpoint-12"
+    assert said == ["Checkpoints come every 3 and evaluations every 4 steps: `best` is among those that were judged."]
+
+
+def test_an_evaluation_that_is_not_a_number_is_never_the_best(tmp_path):
+    nan = float("nan")
+    run = scripted(tmp_path, [nan, float("-inf"), 5.0, nan, 6.0], patience=3, save_total_limit=99)
+    run.train()
+    assert (run.progress.best, run.progress.best_step, run.progress.stale) == (5.0, 12, 2)
+    assert (tmp_path / "best").resolve().name == "checkpoint-12"
+
+
+def test_patience_counts_evaluations_that_were_not_saved(tmp_path):
+    run = scripted(tmp_path, [6.0, 1.0, 2.0, 3.0, 4.0, 5.0], patience=3, save_steps=100)
+    run.train()
+    assert run.progress.step == 20
+    assert (tmp_path / "best").resolve().name == "checkpoint-20"  # the only one there is
+
+
+@pytest.mark.parametrize("what", ["metrics.jsonl", "latest"])
+def test_a_full_disk_elsewhere_is_a_sentence_too(what, tmp_path, monkeypatch):
+    run = trainer(tmp_path)
+    run.total = 4
+    run.train()
+    run.total, original = 12, Path.open if what == "metrics.jsonl" else Path.symlink_to
+
+    def full(path: Path, *given, **named):
+        if path.name in ("metrics.jsonl", ".latest.new"):
+            raise OSError(28, "No space left on device")
+        return original(path, *given, **named)
+
+    monkeypatch.setattr(Path, original.__name__, full)
+    with pytest.raises((CheckpointError, TrainingError), match="No space left"):
+        run.train()
+    monkeypatch.undo()
+    assert checkpoint.newest(tmp_path) == tmp_path / ("checkpoint-4" if what == "metrics.jsonl" else "checkpoint-8")
+
+
 def test_patience(tmp_path):
     run = trainer(tmp_path, 1000, patience=2, learning_rate=1e-12)
     run.progress.best, run.progress.best_step = -1.0, 0

@@ -1,6 +1,8 @@
 """Every task from a file to a model that answers, that transformers opens, and that goes on where it stopped."""
 
 import json
+import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import regard
 from regard.api import train_settings, train_with
 from regard.errors import ConfigError, DataError, TrainingError
 from regard.train import checkpoint
+from regard.train.settings import GOING_ON, TrainSettings
 from regard.train.toy import reviews, stories, translate
 
 TINY = {
@@ -118,6 +121,65 @@ def test_going_on_from_a_model_takes_its_weights(corpora, tmp_path):
     name = "encoder.0.attention.W_q.weight"
     torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-6)
     assert regard.load(run).spec.head.kind == "classify"
+
+
+CONTRADICTIONS = {"layers": 2, "width": 32, "heads": 4, "d_ff": 99, "vocab_size": 300, "family": "llama"}
+CONTRADICTIONS |= {"tokenizer": "bpe", "block_size": 64}
+
+
+@pytest.fixture(scope="session")
+def little(corpora, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained("lm", corpora["lm"], tmp_path_factory.mktemp("little") / "run", max_steps=1)
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+@pytest.mark.parametrize("way", ["flags", "toml", "python"])
+def test_what_contradicts_the_model_to_go_on_from_is_refused(name, way, little, corpora, tmp_path):
+    places = {"data": [str(corpora["lm"])], "out": str(tmp_path / "run"), "start": str(little)}
+    wrong, file = {name: CONTRADICTIONS[name]}, tmp_path / "a.toml"
+    file.write_text(f"{name} = {json.dumps(CONTRADICTIONS[name])}\n")
+    if way == "python":
+        settings = TrainSettings("lm", **{**places, "data": tuple(places["data"]), **wrong})
+    else:
+        settings = train_settings("lm", *((file, places) if way == "toml" else (None, places | wrong)))
+    with pytest.raises(ConfigError, match=f"--{name.replace('_', '-')} is "):
+        train_with(settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_records_the_sizes_of_the_model_it_went_on_from(little, corpora, tmp_path):
+    """And can go on when that model is gone."""
+    away = shutil.copytree(little, tmp_path / "away", symlinks=True)
+    asked = {"data": [str(corpora["lm"])], "out": str(tmp_path / "run"), "start": str(away), "max_steps": 1, "heads": 2}
+    run = train_with(train_settings("lm", None, asked))
+    said = tomllib.loads((run / "run.toml").read_text())
+    spec = regard.load(run).spec
+    assert said["layers"] == spec.decoder.n_layers == TINY["layers"]
+    assert (said["width"], said["heads"], said["d_ff"]) == (TINY["width"], TINY["heads"], 4 * TINY["width"])
+    assert (said["vocab_size"], said["family"], said["block_size"]) == (spec.n_vocab, "gpt2", TINY["block_size"])
+    assert "tokenizer" not in said
+    shutil.rmtree(away)
+    python = TrainSettings("lm", **{**asked, "data": tuple(asked["data"]), "max_steps": 2, "learning_rate": GOING_ON})
+    for settings in (python, train_settings("lm", None, {"out": str(run), "max_steps": 3}, resume=True)):
+        train_with(settings, resume=True)
+    assert checkpoint.steps(run)[0] == 3
+
+
+def test_dropout_is_that_of_the_model_unless_it_is_given(little, corpora, tmp_path):
+    asked = {"data": [str(corpora["lm"])], "start": str(little), "max_steps": 1}
+    for name, given, expected in (("own", {}, 0.1), ("given", {"dropout": 0.25}, 0.25)):
+        run = train_with(train_settings("lm", None, {**asked, **given, "out": str(tmp_path / name)}))
+        config = json.loads((run / "latest" / "config.json").read_text())
+        assert [config[f"{part}_pdrop"] for part in ("resid", "embd", "attn")] == [expected] * 3
+        assert tomllib.loads((run / "run.toml").read_text()).get("dropout") == given.get("dropout")
+
+
+def test_a_tokenizer_to_take_has_the_size_it_has(little, corpora, tmp_path):
+    with pytest.raises(ConfigError, match="--vocab-size is 77, but the tokenizer of"):
+        trained("lm", corpora["lm"], tmp_path / "run", tokenizer=str(little), vocab_size=77)
+    n = regard.load(little).tokenizer.n_vocab
+    run = trained("lm", corpora["lm"], tmp_path / "run", tokenizer=str(little), vocab_size=n, max_steps=1)
+    assert regard.load(run).spec.n_vocab == n
 
 
 def test_conversations_count_only_what_the_assistant_says(corpora, tmp_path):

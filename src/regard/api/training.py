@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import ConfigError
-
 if TYPE_CHECKING:
     from regard.api.model import Model
     from regard.model.transformer import Network
@@ -17,14 +15,9 @@ def train_settings(task: str, file: Path | None, given: Mapping[str, Any], resum
     from regard.train.settings import settings_from
     from regard.train.task import task_named
 
-    kind = task_named(task)
-    own = Path(given.get("out") or "") / "run.toml"
-    settings = settings_from(task, kind.defaults, own if resume and file is None and own.exists() else file, given)
-    if not settings.data:
-        raise ConfigError("There is nothing to train on: give --data.")
-    if not settings.out:
-        raise ConfigError("There is no place for the run: give --out.")
-    return settings
+    kind, out = task_named(task), given.get("out")
+    own = Path(out if isinstance(out, str | Path) else "") / "run.toml"
+    return settings_from(task, kind.defaults, own if resume and file is None and own.exists() else file, given)
 
 
 def train_with(settings: "TrainSettings", *, resume: bool = False, **watchers: Any) -> Path:

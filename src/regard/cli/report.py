@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.say import show_warnings
+
 
 def command(
     run: Annotated[Path, typer.Argument(help="A training run's directory.")],
@@ -14,8 +16,11 @@ def command(
 
     regard report runs/book
     """
+    from regard.train.metrics import read_metrics
     from regard.train.report import draw, summarise
 
-    path = draw(run, out)
-    print(summarise(run))
+    show_warnings()
+    lines = read_metrics(run)
+    path = draw(run, out, lines)
+    print(summarise(run, lines))
     print(f"The picture is {path}.")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.say import remark
+from regard.cli.say import remark, show_warnings
 
 DATA, LENGTH, NETWORK, LEARNING = "What to learn from", "How long and how much", "The network", "The optimiser"
 KEPT, MACHINE = "What is kept and shown", "The machine"
@@ -190,6 +190,7 @@ def command(
     if not speaks():
         train_with(settings, resume=resume)
         return
+    show_warnings()
     with Screen() as screen:
         run = train_with(settings, resume=resume, tell=screen.tell, progress=screen.prepared)
     remark(f"The model is in {run}; its picture is {run / 'report.svg'}.")

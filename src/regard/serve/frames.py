@@ -17,7 +17,7 @@ from regard.errors import DataError, NotFound, RegardError, quoted
 from regard.modelfile import SMALL, read_file
 from regard.serve.answer import Json
 from regard.serve.slices import send_slice
-from regard.train.report import read_metrics
+from regard.train.metrics import read_metrics
 
 if TYPE_CHECKING:
     from regard.store.safetensors import Checkpoint

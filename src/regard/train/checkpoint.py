@@ -2,12 +2,14 @@
 
 A run's directory holds `checkpoint-N/`, each a model directory that anybody opens, with two files more: the optimiser's
 numbers (`optimizer.safetensors`) and where the run stood (`trainer.json`). `checksums.json` has a SHA-256 for every file.
-At no moment is there a `checkpoint-N` that is not whole, whatever is killed when.
+At no moment is there a `checkpoint-N` that is not whole, whatever is killed when. One that was damaged afterwards is passed
+over for the one before it and set aside as `checkpoint-N.damaged`; what could not be read is never deleted.
 
 How many processes there were does not show: shards are put together before they are given a name.
 """
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -23,19 +25,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import CheckpointError
+from regard.errors import CheckpointError, quoted
 from regard.model.transformer import Network, build, tie
 from regard.modelfile import open_file
 from regard.store.atomic import flush, staging
 from regard.store.jsonfile import read_json
 from regard.store.named import Planned
+from regard.store.open import open_model, plan_weights
 from regard.store.safetensors import open_checkpoint
 from regard.store.safetensors_write import write_file
 from regard.train.parallel import Parallel, laid_out
 
 log = logging.getLogger("regard")
 
-NAME = re.compile(r"checkpoint-(\d+)")
+NAME = re.compile(r"checkpoint-(0|[1-9][0-9]{0,17})")
 SUMS, OPTIMIZER, TRAINER = "checksums.json", "optimizer.safetensors", "trainer.json"
 WEIGHTS = "weights."  # before the names of weights, where they lie beside the optimiser's numbers
 
@@ -47,9 +50,10 @@ class Progress:
     step: int = 0
     tokens: int = 0
     cursor: dict[str, int] = field(default_factory=dict)  # of the order of batches
-    best: float | None = None
+    best: float | None = None  # evaluation of a checkpoint, the lower the better
     best_step: int | None = None
-    stale: int = 0  # evaluations since the best
+    lowest: float | None = None  # evaluation of all, also of steps that were not saved
+    stale: int = 0  # evaluations since the lowest
     data: str = ""  # fingerprints: a run goes on with the data and the model it began with
     model: str = ""
 
@@ -69,13 +73,13 @@ def save(
         (part / SUMS).write_text(json.dumps(sums, indent=2) + "\n")
         flush_tree(part)
         if final.exists():  # a run that was resumed from before this step comes by again
-            shutil.rmtree(final)
+            remove(final)
         os.rename(part, final)
         flush(run)
-    point(run, "latest", final.name)
-    if progress.best_step == progress.step:
-        point(run, "best", final.name)
-    forget(run, keep, progress.best_step)
+        point(run, "latest", final.name)
+        if progress.best_step == progress.step:
+            point(run, "best", final.name)
+        forget(run, keep, progress.best_step)
     return final
 
 
@@ -96,24 +100,34 @@ def forget(run: Path, keep: int, best_step: int | None) -> None:
     kept = steps(run)[:keep]
     for step in steps(run):
         if step not in kept and step != best_step:
-            doomed = run / f".checkpoint-{step}.old"
-            shutil.rmtree(doomed, ignore_errors=True)
-            os.rename(run / f"checkpoint-{step}", doomed)  # never a half-deleted checkpoint under its own name
-            shutil.rmtree(doomed, ignore_errors=True)
+            remove(run / f"checkpoint-{step}")
+
+
+def remove(path: Path) -> None:
+    """Never is there a half-deleted checkpoint under its own name."""
+    doomed = path.with_name(f".{path.name}.old")
+    shutil.rmtree(doomed, ignore_errors=True)
+    os.rename(path, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+# ── which there are, and whether they are whole ─────────────────────────────────────────────────────────────────────
 
 
 def steps(run: Path) -> list[int]:
     """The checkpoints there are, newest first."""
-    if not run.is_dir():
-        return []
-    found = (NAME.fullmatch(p.name) for p in run.iterdir() if p.is_dir() and not p.is_symlink())
-    return sorted((int(m[1]) for m in found if m), reverse=True)
+    return [step for step, path in entries(run) if path.is_dir() and not path.is_symlink()]
+
+
+def entries(run: Path) -> list[tuple[int, Path]]:
+    """What has a checkpoint's name, whatever it is, newest first."""
+    found = [(NAME.fullmatch(path.name), path) for path in run.iterdir()] if run.is_dir() else []
+    return sorted(((int(m[1]), path) for m, path in found if m), reverse=True)
 
 
 def newest(run: Path) -> Path | None:
     """The newest checkpoint that is what it was when it was written; damaged ones are passed over loudly."""
-    for step in steps(run):
-        path = run / f"checkpoint-{step}"
+    for _, path in entries(run):
         problem = damage(path)
         if problem is None:
             return path
@@ -121,26 +135,76 @@ def newest(run: Path) -> Path | None:
     return None
 
 
+def go_back_to(run: Path, path: Path) -> None:
+    """Make `path` the newest: what is newer could not be read and is set aside, and the links are put right."""
+    for step, newer in entries(run):
+        if step > int(path.name.rpartition("-")[2]):
+            log.warning("%s is now %s", newer, set_aside(newer, "damaged").name)
+    best = f"checkpoint-{read_progress(path).best_step}"
+    for link, name in (("latest", path.name), ("best", best)):
+        if os.path.lexists(run / link) and not (run / link).is_symlink():  # a copy that was made without links
+            set_aside(run / link, "damaged")
+        if (run / name).is_dir():
+            point(run, link, name)
+        else:
+            (run / link).unlink(missing_ok=True)
+
+
+def set_aside(path: Path, why: str) -> Path:
+    """Keep it under another name: `checkpoint-8.damaged`, or `checkpoint-8.damaged-2` if there is one already."""
+    names = (path.with_name(f"{path.name}.{why}" + (f"-{n}" if n > 1 else "")) for n in itertools.count(1))
+    free = next(name for name in names if not os.path.lexists(name))
+    os.rename(path, free)
+    return free
+
+
 def damage(path: Path) -> str | None:
     """What is wrong with a checkpoint, or None."""
     try:
+        if path.is_symlink() or not path.is_dir():
+            return "it is not a directory"
         sums = read_json(path / SUMS, "the checkpoint's checksums")
+        lying = {str(p.relative_to(path)) for p in path.rglob("*") if not p.is_dir() and not p.name.startswith(".")}
+        if odd := sorted(lying ^ {*sums, SUMS}):
+            return f"{odd[0]} is missing" if odd[0] in sums else f"{odd[0]} was not saved with it"
         for name, expected in sums.items():
-            if ".." in Path(name).parts or Path(name).is_absolute():
-                return f"{SUMS} names {name!r}"
-            if sha256(path / name) != expected:
+            regular = (path / name).is_file() and not (path / name).is_symlink()  # a named pipe would be waited for
+            if not regular or sha256(path / name) != expected:
                 return f"{name} has changed"
-    except (OSError, CheckpointError) as problem:
-        return str(problem)
-    return None if {OPTIMIZER, TRAINER, "config.json"} <= set(sums) else f"{SUMS} is incomplete"
+        if not {OPTIMIZER, TRAINER, "config.json"} <= set(sums):
+            return f"{SUMS} is incomplete"
+        if f"checkpoint-{read_progress(path).step}" != path.name:
+            return f"{TRAINER} is of another step"
+        plan_weights(open_model(path))
+        open_checkpoint(path / OPTIMIZER)
+    except Exception as problem:  # whatever it is, there may be one before it
+        return str(problem) or type(problem).__name__
+    return None
 
 
 def read_progress(path: Path) -> Progress:
     said = read_json(path / TRAINER, "the run's progress")
     try:
-        return Progress(**said)
+        progress = Progress(**said)
     except TypeError:
         raise CheckpointError(f"{path / TRAINER} was written by another version of this package.") from None
+    for name, value in asdict(progress).items():
+        if not FITS[name](value):
+            raise CheckpointError(f"{path / TRAINER}: {name} is {quoted(value)}, which it cannot be.")
+    return progress
+
+
+def is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+FITS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("step", "tokens", "stale"), is_count),
+    "best_step": lambda value: value is None or is_count(value),
+    **dict.fromkeys(("best", "lowest"), lambda value: value is None or type(value) in (int, float)),
+    **dict.fromkeys(("data", "model"), lambda value: isinstance(value, str)),
+    "cursor": lambda value: isinstance(value, dict) and all(map(is_count, value.values())),
+}
 
 
 def read_optimizer(path: Path) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from regard.train.task.base import Batch, Example, Task
 
 HELD_OUT_MOST = 2000  # examples
 HELD_OUT_SEED = 1
+MOST_WORDS = 1 << 20  # of an example; as many random numbers are drawn
 
 
 class Rows:
@@ -49,7 +50,7 @@ class Blocks:
         self.stream, self.windows = columns.stream("ids"), Windows(len(columns.stream("ids")), block_size)
         self.first, self.n = first, last - first
         self.ends = last == len(self.windows)  # whether the stream's last tokens would be among these
-        self.lengths = np.empty(0, np.int32)
+        self.lengths = np.full(self.n, block_size, np.int32)
 
     def picked(self, j: int) -> Example:
         return {"ids": self.stream.read(*self.windows.span(self.first + j))}
@@ -85,6 +86,7 @@ class Feed:
     ) -> None:
         self.task, self.settings, self.together = task, settings, together
         self.train, self.aside = parts(task, columns, held_out, settings)
+        self.columns = [columns] if held_out is None else [columns, held_out]
         s, budget = settings, settings.batch_tokens
         self.batches = Batches(
             self.train.n,
@@ -107,9 +109,24 @@ class Feed:
         self._next = (self.cursor, self._next[1])
         generator = torch.Generator().manual_seed(collate_seed(self.settings.seed, step, self.together.rank))
         absent = not indices  # more processes than examples: this one goes through the motions
-        examples = [self.train.picked(j) for j in indices or [0]]
+        examples = self.read(self.train, indices or [0])
         made = [self.task.collate(part, generator) for part in divided(examples, self.settings.accumulate)]
         return [batch.without_weight() for batch in made] if absent else made
+
+    def read(self, part: Rows | Blocks, indices: Sequence[int]) -> list[Example]:
+        """Examples as they lie on the disk, where another process can write: every number is one that the network knows."""
+        for columns in self.columns:
+            columns.refuse_if_shrunk()
+        examples = [part.picked(j) for j in indices]
+        for example in examples:
+            for name, values in example.items():
+                below = limit(name, self.task)
+                if len(values) and not (-(name == "words") <= int(values.min()) and int(values.max()) < below):
+                    raise DataError(
+                        f"{self.columns[0].directory.parent}: {name} has numbers from {values.min()} to {values.max()} "
+                        f"where only those below {below} are known; remove the directory, and it is prepared again."
+                    )
+        return examples
 
     def left_over(self) -> list[str]:
         """What is there and not used, in sentences."""
@@ -131,18 +148,29 @@ class Feed:
         come first is left to chance, since answers are written out for the first batches only."""
         generator = torch.Generator().manual_seed(HELD_OUT_SEED)
         order = np.arange(min(self.aside.n, HELD_OUT_MOST))
-        if len(self.aside.lengths):
-            order = order[np.argsort(self.aside.lengths[: len(order)], kind="stable")]
+        order = order[np.argsort(self.aside.lengths[: len(order)], kind="stable")]
         size = self.settings.batch_size
         chunks = [order[i : i + size] for i in range(0, len(order), size)]
         mixed = [chunks[i] for i in Permutation(len(chunks), HELD_OUT_SEED)(np.arange(len(chunks)))]
-        return [self.task.collate([self.aside.picked(int(j)) for j in chunk], generator) for chunk in mixed]
+        return [self.task.collate(self.read(self.aside, chunk.tolist()), generator) for chunk in mixed]
 
     def held_out(self) -> list[Batch]:
         return self._held_out
 
+    def tokens_at_once(self) -> int:
+        """About how many tokens of one side a process computes with at a time, at most."""
+        longest = int(self.train.lengths.max(initial=1))
+        tokens = self.settings.batch_tokens or (self.batches.batch_size or 1) * longest
+        return -(-tokens // (self.together.world * self.settings.accumulate))
+
     def steps_per_epoch(self) -> float:
         return self.batches.estimate()
+
+
+def limit(name: str, task: Task) -> int:
+    """What the numbers of a column are below, as `encoding.py` makes them. (Of words, -1 is none.)"""
+    known = {"label": len(task.labels), "tags": len(task.labels) + 1, "said": 2, "words": MOST_WORDS}
+    return known.get(name, task.tokenizer.n_vocab)
 
 
 def divided(examples: Sequence[Example], parts: int) -> list[Sequence[Example]]:

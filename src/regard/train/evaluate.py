@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regard.errors import TaskError
+from regard.errors import ConfigError, TaskError, quoted
 from regard.model.transformer import Network
 from regard.store.open import Opened
 from regard.text.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ from regard.train.order import Windows
 from regard.train.prepare import Told, prepare
 from regard.train.read import find_sources
 from regard.train.recipe import PackedTokenizer
-from regard.train.settings import TrainSettings
+from regard.train.settings import settings_from
 from regard.train.start import layout_of
 from regard.train.task import task_named
 from regard.train.task.base import Writer
@@ -29,8 +29,18 @@ log = logging.getLogger("regard")
 TASK_OF_HEAD = {"mlm": "mlm", "classify": "classify", "tag": "tag"}
 
 
-def task_of(opened: Opened) -> str:
-    """What a model is for, by its head and its kind."""
+def task_of(opened: Opened, asked: str | None = None) -> str:
+    """What a model is for, by its head and its kind; `asked` must be that. (What writes text may also be judged by what it
+    says in conversations.)"""
+    own = own_task(opened)
+    if asked is not None:
+        task_named(asked)
+        if asked not in (own, "chat" if own == "lm" else own):
+            raise TaskError(f"{opened.path} is a model for {own}, so it cannot be judged as one for {asked}.")
+    return asked or own
+
+
+def own_task(opened: Opened) -> str:
     head, kind = opened.spec.head.kind, opened.spec.kind
     if head == "lm":
         return "translate" if kind == "encoder-decoder" else "lm"
@@ -53,9 +63,11 @@ def evaluate(
     write: Writer | None = None,
 ) -> dict[str, float]:
     """The metrics on the examples in the files (at most `most` of them)."""
-    name = task or task_of(opened)
+    name = task_of(opened, task)
+    if most is not None and (type(most) is not int or most < 1):
+        raise ConfigError(f"most is {quoted(most)}; it must be a whole number of at least 1.")
     block = min(opened.spec.context, opened.spec.source_context, 512 if name == "lm" else 1024)
-    settings = TrainSettings(name, tuple(data), block_size=block, batch_size=16, **(given or {}))
+    settings = settings_from(name, {}, None, {"data": data, "block_size": block, "batch_size": 16, **(given or {})})
     labels = opened.spec.head.labels
     judge = task_named(name)(settings, tokenizer, labels)
     judge.write, judge.scored, layout = write, most or sys.maxsize, layout_of(settings)

@@ -25,6 +25,7 @@ from regard.model.transformer import Network, Seq2Seq
 from regard.nn.block import CrossPostNorm, CrossPreNorm, PostNorm, PreNorm
 from regard.train import checkpoint
 from regard.train.checkpoint import Progress
+from regard.train.metrics import METRICS
 from regard.train.optimise import adamw, schedule
 from regard.train.parallel import Parallel, local
 from regard.train.probe import Probes
@@ -87,6 +88,7 @@ class Trainer:
         self.settings, self.task, self.net, self.feed = settings, task, net, feed
         self.total, self.write_model, self.tell, self.together = total_steps, write_model, tell, together
         self.probes, self.run, self.progress, self.stopping = probes, settings.run, Progress(), False
+        self.judged = dict[int, float]()  # the last evaluation: step → value, the lower the better
         self.blocks = blocks_of(net)
         net.train()
         net.requires_grad_(True)
@@ -104,6 +106,9 @@ class Trainer:
         s, p = self.settings, self.progress
         every_eval = s.eval_steps or max(1, self.total // 10)
         every_save = s.save_steps or every_eval
+        if every_save % every_eval:
+            unjudged = f"every {every_save:,} and evaluations every {every_eval:,} steps"
+            self.tell({"kind": "said", "text": f"Checkpoints come {unjudged}: `best` is among those that were judged."})
         spent, tokens, ending = 0.0, 0, False  # time and text since the last line of the log
         with finishing_on_signal(self):
             while p.step < self.total and not ending:
@@ -120,8 +125,7 @@ class Trainer:
                 if p.step % every_eval == 0 or p.step == self.total:
                     self.evaluate()
                 ending = self.together.agree(self.stopping)
-                improved = p.best_step == p.step
-                if p.step % every_save == 0 or p.step == self.total or improved or ending:
+                if p.step % every_save == 0 or p.step == self.total or ending:
                     self.save()
         return p
 
@@ -190,14 +194,16 @@ class Trainer:
         return found
 
     def evaluate(self) -> dict[str, float]:
-        """Metrics on held-out text; notes whether they are the best so far."""
+        """Metrics on held-out text. The lowest value of all decides on patience; the best checkpoint is noted by `save`."""
         p, began = self.progress, time.monotonic()
         metrics = self.look(self.task.evaluate, moved(self.feed.held_out(), self.together.device))
         judged = metrics.get(self.task.judged_by, metrics["loss"])
         value = -judged if self.task.higher_is_better and self.task.judged_by in metrics else judged
         value = self.together.of_first(value)  # all must come to the same conclusions
-        if p.best is None or value < p.best:
-            p.best, p.best_step, p.stale = value, p.step, 0
+        self.judged = {p.step: value} if math.isfinite(value) else {}
+        before = [each for each in (p.lowest, p.best) if each is not None]
+        if self.judged and all(value < each for each in before):
+            p.lowest, p.stale = value, 0
         else:
             p.stale += 1
         self.log({"eval": metrics, "seconds": time.monotonic() - began})
@@ -207,7 +213,11 @@ class Trainer:
         return metrics
 
     def save(self) -> None:
-        """A checkpoint, which the first process writes."""
+        """A checkpoint, which the first process writes. It is the best if it was judged better than those before it."""
+        p = self.progress
+        value = self.judged.get(p.step)
+        if value is not None and (p.best is None or value < p.best):
+            p.best, p.best_step = value, p.step
 
         def write() -> Path:
             keep = self.settings.save_total_limit
@@ -221,13 +231,20 @@ class Trainer:
         """Stand where the checkpoint stood. The weights are loaded by whoever made the network."""
         self.progress = checkpoint.read_progress(path)
         self.feed.cursor = dict(self.progress.cursor)
+        p = self.progress
+        if p.best_step is not None and not (self.run / f"checkpoint-{p.best_step}").is_dir():
+            p.best = p.best_step = None  # the next one that is judged is the best there is
         checkpoint.restore_optimizer(self.net, self.optimizer, checkpoint.read_optimizer(path))
 
     def log(self, facts: dict[str, Any]) -> None:
         line = {"step": self.progress.step, **facts}
         if self.together.first:
-            with (self.run / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            try:
+                with (self.run / METRICS).open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(line) + "\n")
+            except OSError as problem:
+                sentence = f"{self.run / METRICS} cannot be written to: {problem.strerror}; make room, and --resume."
+                raise TrainingError(sentence) from problem
         self.tell({"kind": "log", **line})
 
 

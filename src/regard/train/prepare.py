@@ -2,8 +2,8 @@
 
 In: sources, what is wanted of them, and a recipe. Out: `Columns`. Rows are encoded by several processes and written in
 their order; memory does not grow with the corpus. The dataset is written aside and appears whole or not at all. If one
-is already there it is used when it was made of the same bytes, with the same tokenizer and settings; otherwise the
-reason is said and it is made again.
+is already there it is used when it was made of the same bytes, with the same tokenizer and settings, and all of it is
+still what was written then; otherwise the reason is said and it is made again.
 """
 
 import os
@@ -86,10 +86,12 @@ def _why_again(directory: Path, depends: dict[str, Any], files: list[File]) -> s
     if not (directory / MANIFEST).exists():
         return ""
     try:
-        manifest = Columns(directory).manifest
+        found = Columns(directory)
+        reason = _difference(found.manifest, depends, files)
+        if reason is None:
+            found.verify()
     except DataError as problem:
         return str(problem)
-    reason = _difference(manifest, depends, files)
     return None if reason is None else f"{reason}, so {directory} is prepared again."
 
 

@@ -5,15 +5,16 @@ has the sentences and their tokens. The entropy of each head (how widely it look
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from regard.errors import ConfigError, quoted
 from regard.model.transformer import Network, Seq2Seq
 from regard.nn.see import watching
-from regard.store.atomic import staging
+from regard.store.atomic import replace_file, staging
 from regard.store.named import Planned
 from regard.store.safetensors_write import write_file
 from regard.text.tokenizer import Tokenizer
@@ -22,18 +23,28 @@ LONGEST = 64  # tokens
 
 
 class Probes:
-    """`writes`: of several processes that look together, one keeps what is seen."""
+    """`room`: how many tokens the network reads; of a translation, of its source and of its target. `writes`: of several
+    processes that look together, one keeps what is seen."""
 
-    def __init__(self, run: Path, sentences: Sequence[str], tokenizer: Tokenizer, writes: bool = True) -> None:
+    def __init__(
+        self,
+        run: Path,
+        sentences: Sequence[str],
+        tokenizer: Tokenizer,
+        writes: bool = True,
+        *,
+        room: tuple[int, ...] = (LONGEST,),
+        say: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
         self.folder, self.writes = run / "frames", writes
-        self.pairs = [[tokenizer.encode(part)[:LONGEST] for part in text.split("\t")] for text in sentences]
+        self.pairs = [read(text, tokenizer, room, say) for text in sentences]
         if sentences and writes:
-            self.folder.mkdir(parents=True, exist_ok=True)
             told = [
                 {"text": text, "tokens": [tokenizer.pieces(ids) for ids in pair]}
                 for text, pair in zip(sentences, self.pairs, strict=True)
             ]
-            (self.folder / "probes.json").write_text(json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+            with replace_file(self.folder / "probes.json") as file:
+                file.write((json.dumps(told, ensure_ascii=False, indent=1) + "\n").encode())
 
     def __bool__(self) -> bool:
         return bool(self.pairs)
@@ -56,6 +67,21 @@ class Probes:
             )
             for site in sites
         }
+
+
+def read(text: str, tokenizer: Tokenizer, room: Sequence[int], say: Callable[[str], None]) -> list[list[int]]:
+    """The ids of a probe, or of its source and its target; what is too long is cut, and said."""
+    parts = text.split("\t") if len(room) > 1 else [text]
+    found = [tokenizer.encode(part) for part in parts]
+    if len(parts) > len(room) or not all(part.strip() and ids for part, ids in zip(parts, found, strict=True)):
+        what = "a source, a tab and a target" if len(room) > 1 else "a text"
+        raise ConfigError(f"The probe {quoted(text)} is not {what}; none may be empty.")
+    for ids, fits in zip(found, room if len(found) == len(room) else [min(room)], strict=True):
+        most = min(fits, LONGEST)
+        if len(ids) > most:
+            say(f"Of the probe {quoted(text)} the first {most} of {len(ids)} tokens are looked at.")
+            del ids[most:]
+    return found
 
 
 @torch.no_grad()

@@ -1,19 +1,27 @@
 """What a person may set for a training run: a TOML file, flags over it, and defaults that suit the task.
 
-The effective settings are written into the run, so that it can be understood, resumed and repeated.
+Every value is checked here, wherever it comes from, before anything is read or allocated. The effective settings are
+written into the run, so that it can be understood, resumed and repeated.
 """
 
 import dataclasses
+import json
+import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, quoted
+from regard.model.config import LARGEST_NUMBER, LARGEST_SIZE, MOST_LAYERS
 from regard.modelfile import SMALL, read_file
+from regard.train.vocabulary import KINDS
 
 GOING_ON = 1e-4  # the learning rate for a model that has learnt already
+MOST_STEPS = 10**12
+LONGEST_PROBE = 10_000  # characters
+NOT_GIVEN: Any = None  # of a network from scratch `FROM_SCRATCH` says it; `--from` a model, the model
 
 
 @dataclass(frozen=True)
@@ -28,16 +36,16 @@ class TrainSettings:
     document: str | None = None  # plain text: a "file", a "paragraph" or a "line" is one text
     start: str | None = None  # `--from`: a model to go on from
     # text
-    tokenizer: str = "bpe"  # bpe, wordpiece, unigram or characters, trained on the data; or a model's to take
-    vocab_size: int = 4096
-    block_size: int = 256  # the longest text, in tokens
-    # the network, when trained from scratch
+    tokenizer: str = NOT_GIVEN  # bpe, wordpiece, unigram or characters, trained on the data; or a model's to take
+    vocab_size: int = NOT_GIVEN
+    block_size: int = NOT_GIVEN  # the longest text, in tokens
+    # the network
     family: str | None = None
-    layers: int = 4
-    width: int = 256
-    heads: int = 4
+    layers: int = NOT_GIVEN
+    width: int = NOT_GIVEN
+    heads: int = NOT_GIVEN
     d_ff: int | None = None
-    dropout: float = 0.1
+    dropout: float = NOT_GIVEN
     # how long, how much
     max_steps: int | None = None
     epochs: float | None = None
@@ -72,37 +80,21 @@ class TrainSettings:
     shard: bool = False  # under torchrun: FSDP2 instead of DDP
 
     def __post_init__(self) -> None:
-        at_least = {
-            "vocab_size": 4,
-            "block_size": 2,
-            "layers": 1,
-            "width": 1,
-            "heads": 1,
-            "batch_size": 1,
-            "accumulate": 1,
-        }
-        at_least |= {
-            "log_steps": 1,
-            "eval_steps": 1,
-            "save_steps": 1,
-            "save_total_limit": 1,
-            "probe_steps": 1,
-            "patience": 1,
-        }
-        at_least |= {"max_steps": 1, "warmup_steps": 0, "batch_tokens": 1, "d_ff": 1, "threads": 1, "seed": 0}
-        for name, least in at_least.items():
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise ConfigError(f"{flag(name)} is {value!r}; it must be a whole number of at least {least}.")
-        shares = {"dropout": 1.0, "label_smoothing": 1.0, "eval_share": 1.0, "beta_1": 1.0, "beta_2": 1.0}
-        for name, below in shares.items():
-            if not 0 <= getattr(self, name) < below:
-                raise ConfigError(f"{flag(name)} is {getattr(self, name)!r}; it must be from 0 to below {below:g}.")
-        for name in ("learning_rate", "clip"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{flag(name)} is {getattr(self, name)!r}; it must be above 0.")
+        for each in fields(self):
+            if (value := getattr(self, each.name)) is not each.default:  # not `!=`: True equals 1
+                check(each.name, value, flag(each.name))
+                if each.name in NUMBERS:  # a whole number is one, but not to AdamW
+                    object.__setattr__(self, each.name, float(value))
+        for name, tasks in ONLY_FOR.items():
+            if getattr(self, name) and self.task not in tasks:
+                raise ConfigError(f"{flag(name)} is for {' and '.join(tasks)}; {self.task} does without it.")
         if self.batch_size % self.accumulate:
             raise ConfigError(f"{flag('batch_size')} {self.batch_size} does not divide into {self.accumulate} parts.")
+        if self.start is None:
+            own = {} if self.tokenizer in (None, *KINDS) else {"vocab_size": None}  # a model's vocabulary is as it is
+            for name, usual in {**FROM_SCRATCH, **own}.items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, usual)
 
     @property
     def run(self) -> Path:
@@ -117,15 +109,72 @@ class TrainSettings:
         return "\n".join(lines) + "\n"
 
 
+FROM_SCRATCH: dict[str, Any] = {"tokenizer": "bpe", "vocab_size": 4096, "block_size": 256}
+FROM_SCRATCH |= {"layers": 4, "width": 256, "heads": 4, "dropout": 0.1}
+ONLY_FOR = {"whole_word": ("mlm",), "class_weights": ("classify",), "label_smoothing": ("classify", "translate")}
+
+# ── what each may be ────────────────────────────────────────────────────────────────────────────────────────────────
+
+SIZE, STEPS = (1, LARGEST_SIZE), (1, MOST_STEPS)
+# the least and the most; narrower limits follow from the memory there is
+WHOLE = {"vocab_size": (4, LARGEST_SIZE), "block_size": (2, LARGEST_SIZE), "layers": (1, MOST_LAYERS)}
+WHOLE |= dict.fromkeys(("width", "heads", "d_ff", "batch_size", "batch_tokens", "accumulate"), SIZE)
+WHOLE |= dict.fromkeys(("max_steps", "log_steps", "eval_steps", "save_steps", "probe_steps"), STEPS)
+WHOLE |= {"warmup_steps": (0, MOST_STEPS), "save_total_limit": STEPS, "patience": STEPS}
+WHOLE |= {"seed": (0, 2**63 - 1), "threads": (1, 1024)}
+
+Limit = tuple[Callable[[float], bool], str]  # NaN fails every comparison
+SHARE: Limit = (lambda x: 0 <= x < 1, "from 0 to below 1")
+NUMBERS: dict[str, Limit] = {
+    **dict.fromkeys(("eval_share", "dropout", "beta_1", "beta_2", "label_smoothing"), SHARE),
+    "epochs": (lambda x: 0 < x <= 1e6, "above 0, up to 1,000,000"),
+    "learning_rate": (lambda x: 0 < x <= 1e3, "above 0, up to 1,000"),
+    "weight_decay": (lambda x: 0 <= x <= 1e3, "from 0 to 1,000"),
+    "clip": (lambda x: 0 < x <= LARGEST_NUMBER, "above 0 and finite"),
+}
+FLAGS = ("class_weights", "whole_word", "bf16", "compile", "checkpoint_activations", "shard")
+LISTS = ("data", "eval_data", "probes")
+
+
+def check(name: str, value: Any, called: str) -> None:
+    """Refuse a value that the setting cannot have. What is in none of the tables is text."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name in WHOLE:
+        least, most = WHOLE[name]
+        fits, expected = number and isinstance(value, int) and least <= value <= most, "a whole number"
+        expected += f" from {least} to {most:,}"
+    elif name in NUMBERS:
+        within, words = NUMBERS[name]
+        fits, expected = number and within(value), f"a number {words}"
+    elif name in FLAGS:
+        fits, expected = isinstance(value, bool), "true or false"
+    elif name in LISTS:
+        fits, expected = isinstance(value, tuple) and all(map(is_text, value)), "a list of texts, none of them empty"
+        if fits and name == "probes" and any(len(text) > LONGEST_PROBE or not text.strip() for text in value):
+            fits, expected = False, f"a list of texts of 1 to {LONGEST_PROBE:,} characters"
+    else:
+        fits, expected = is_text(value) and "\0" not in value, "text, and not empty"
+    if not fits:
+        raise ConfigError(f"{called} is {quoted(value)}; it must be {expected}.")
+
+
+def is_text(value: object) -> bool:
+    """A lone surrogate, which is what Python makes of a byte that is not UTF-8, could not be written into run.toml."""
+    return isinstance(value, str) and value != "" and not any("\ud800" <= c <= "\udfff" for c in value)
+
+
 def flag(name: str) -> str:
-    return "--" + {"start": "from"}.get(name, name).replace("_", "-")
+    return "--" + {"start": "from", "probes": "probe"}.get(name, name).replace("_", "-")
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+    if isinstance(value, str):  # JSON's escapes are TOML's, which also wants one for U+007F
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
     return repr(value)
@@ -136,16 +185,17 @@ def settings_from(task: str, defaults: Mapping[str, Any], file: Path | None, fla
     said = read_toml(file) if file else {}
     check_names(said, f" in {file}")
     check_names(flags)
+    for name, value in said.items():
+        check(name, _plain(name, value), f"{file}: {name}")
     if said.get("task", task) != task:
-        raise ConfigError(f"{file} is for {said['task']!r}, not for {task!r}.")
+        raise ConfigError(f"{file} is for {quoted(said['task'])}, not for {quoted(task)}.")
     chosen = {**said, **{k: v for k, v in flags.items() if v is not None}}
-    gentle = {"learning_rate": GOING_ON} if chosen.get("start") else {}
-    merged = {**defaults, **gentle, **chosen, "task": task}
-    for name in ("data", "eval_data", "probes"):
-        if isinstance(merged.get(name), list):
-            merged[name] = tuple(merged[name])
+    if chosen.get("start"):
+        model_says = ("tokenizer", "block_size")
+        defaults = {k: v for k, v in defaults.items() if k not in model_says} | {"learning_rate": GOING_ON}
+    merged = {**defaults, **chosen, "task": task}
     try:
-        return TrainSettings(**merged)
+        return TrainSettings(**{name: _plain(name, value) for name, value in merged.items()})
     except TypeError as problem:
         raise ConfigError(f"The training settings do not fit: {problem}.") from None
 
@@ -155,15 +205,25 @@ def check_names(given: Mapping[str, Any], where: str = "") -> None:
     known = {each.name for each in fields(TrainSettings)}
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
-        raise ConfigError(f"There is no training setting {unknown!r}{where}.")
+        raise ConfigError(f"There is no training setting {quoted(unknown)}{where}.")
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Paths as text, lists as tuples."""
+    if name in LISTS and isinstance(value, list | tuple):
+        return tuple(_plain("", each) for each in value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(read_file(path, SMALL, ConfigError).decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+    except (ValueError, RecursionError) as problem:  # bad syntax, not UTF-8, a number of 5000 digits, nested too deep
         raise ConfigError(f"{path} is not valid TOML: {problem}.") from None
-    return {name.replace("-", "_"): value for name, value in values.items()}
+    named = {name.replace("-", "_"): value for name, value in values.items()}
+    if len(named) < len(values):
+        raise ConfigError(f"{path} sets something twice, once with - and once with _ in its name.")
+    return named
 
 
 def same_but(a: TrainSettings, b: TrainSettings, free: set[str]) -> list[str]:

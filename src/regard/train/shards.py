@@ -9,7 +9,7 @@ SHA-256, so a half-written or damaged dataset is never mistaken for a whole one.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -163,18 +163,28 @@ class Columns:
             size = path.stat().st_size
             if size != said[name] or size % dtype.itemsize:
                 raise self._damaged(f"{name} has {size} bytes instead of {said[name]}")
-            with open_file(path, DataError) as file:
-                return np.asarray(np.memmap(file, dtype, "r")) if size else np.empty(0, dtype)
+            return np.asarray(np.memmap(path, dtype, "r")) if size else np.empty(0, dtype)
         except OSError as problem:
             raise self._damaged(f"{name} cannot be read ({problem.strerror})") from None
 
-    def verify(self) -> None:
-        """Read everything and compare it with the manifest's SHA-256."""
+    def _files(self) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        """Every file, and what the manifest says of it."""
         for shard in self.manifest["shards"]:
             for file in shard["files"]:
-                with open_file(self.directory / file["name"], DataError) as content:
-                    if hashlib.file_digest(content, "sha256").hexdigest() != file["sha256"]:
-                        raise self._damaged(f"the content of {file['name']} has changed")
+                yield self.directory / file["name"], file
+
+    def verify(self) -> None:
+        """Read everything and compare it with the manifest's SHA-256."""
+        for path, said in self._files():
+            with open_file(path, DataError) as content:
+                if hashlib.file_digest(content, "sha256").hexdigest() != said["sha256"]:
+                    raise self._damaged(f"the content of {path.name} has changed")
+
+    def refuse_if_shrunk(self) -> None:
+        """To read a mapped file where it has been cut off would end the process."""
+        for path, said in self._files():
+            if not path.exists() or path.stat().st_size < said["bytes"]:
+                raise self._damaged(f"{path.name} was cut off or removed while it was being read")
 
     def __len__(self) -> int:
         return int(self._starts[-1])

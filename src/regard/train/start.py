@@ -6,7 +6,6 @@ and `best`, `data/` (the tokenised text), `frames/` (probes), `board/` (for Tens
 
 import hashlib
 import json
-import logging
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,34 +19,30 @@ from regard.errors import ConfigError, TrainingError
 from regard.heap import keep_freed_memory
 from regard.model.init import initialise
 from regard.model.registry import family_of, spec_of
+from regard.model.spec import Spec
 from regard.model.transformer import Network, build
 from regard.store.network import load_network
-from regard.store.open import Opened, Pooling, open_model
+from regard.store.open import Opened, Pooling, open_files, open_model
 from regard.store.save import save_directory
 from regard.text.tokenizer import Tokenizer
-from regard.train import checkpoint
 from regard.train.board import board
 from regard.train.data import Feed
 from regard.train.encoding import ENCODINGS, LAYOUTS
 from regard.train.loop import Tell, Trainer
+from regard.train.network_sizes import activations_of, refuse_if_too_large
 from regard.train.parallel import Parallel, parallel
 from regard.train.prepare import Told, prepare
 from regard.train.probe import Probes
 from regard.train.read import Layout, Source, Tally, find_sources, read_rows, read_texts
 from regard.train.recipe import PackedTokenizer
-from regard.train.report import draw, logged
-from regard.train.settings import TrainSettings, same_but
+from regard.train.report import draw
+from regard.train.run_directory import alone_in, entered, taken_over
+from regard.train.settings import TrainSettings
 from regard.train.shards import Columns
 from regard.train.task import task_named
 from regard.train.task.base import Task, Writer
 from regard.train.vocabulary import KINDS, SPECIALS, train_tokenizer
 
-log = logging.getLogger("regard")
-
-# What may differ between a run and its continuation
-FREE = {"out", "max_steps", "epochs", "log_steps", "eval_steps", "save_steps", "save_total_limit", "patience"}
-FREE |= {"probes", "probe_steps", "threads", "data", "eval_data", "shard", "compile", "checkpoint_activations"}
-FREE |= {"accumulate"}  # with more or fewer processes, a step may have to be computed in other parts
 FEWEST, MOST, EPOCHS = 300, 3000, 10  # steps when nothing was said
 
 
@@ -71,17 +66,27 @@ def train(
     write: Writer | None = None,
 ) -> Path:
     """Train until done; the directory of the run."""
+    if not settings.data:
+        raise ConfigError("There is nothing to train on: give --data.")
+    if not settings.out:
+        raise ConfigError("There is no place for the run: give --out.")
     if settings.threads:
         torch.set_num_threads(settings.threads)
     keep_freed_memory()
-    with parallel(settings.shard) as together, board(settings.run, tell, together.first) as tell:
-        run, layout = settings.run, layout_of(settings)
+    kind, run, layout = task_named(settings.task), settings.run, layout_of(settings)
+    with (
+        parallel(settings.shard) as together,
+        alone_in(run, together),
+        board(run, tell, together.first) as tell,
+    ):
         if not together.first:
             tell = progress = unheard
         say = said_by(tell)
-        before = together.first_does(partial(opened, run, settings, resume))
+        settings, before = together.first_does(partial(entered, settings, resume, say))
+        if before is not None:
+            together.first_does(partial(refuse_if_too_large, open_files(before).spec, together))
         made = continued(before, together) if before else begun_together(settings, layout, say, together)
-        task = task_named(settings.task)(settings, made.tokenizer, made.labels)
+        task = kind(settings, made.tokenizer, made.labels)
         task.write = write
         columns, held_out = prepared(settings, layout, made, progress, say, together)
         say(columns.summary())
@@ -91,13 +96,16 @@ def train(
         feed = Feed(task, columns, held_out, settings, together)
         for sentence in feed.left_over():
             say(sentence)
-        total = steps_of(settings, feed)
+        spec, total = spec_of(made.config), steps_of(settings, feed)
+        kept = activations_of(spec, feed.tokens_at_once(), settings)
+        together.first_does(partial(refuse_if_too_large, spec, together, made=True, activations=kept))
+        probes = probes_of(settings, made, spec, say, together)
         write_model = partial(write_directory, made)
-        probes = Probes(run, settings.probes, made.tokenizer, together.first) if settings.probes else None
         trainer = Trainer(settings, task, made.net, feed, total, write_model, tell, together, probes)
         trainer.progress.data, trainer.progress.model = columns.fingerprint, fingerprint(made.config)
         if before is not None:
             resume_from(trainer, before)
+        together.first_does(partial(taken_over, settings, before, trainer.progress.step))
         size = sum(p.numel() for p in made.net.parameters())
         say(
             f"{size:,} parameters, {total:,} steps" + (f", from step {trainer.progress.step:,}" if before else "") + "."
@@ -121,42 +129,14 @@ def unheard(*said: object) -> None:
     """What processes other than the first have to say."""
 
 
-def opened(run: Path, settings: TrainSettings, resume: bool) -> Path | None:
-    """Where a run goes on from, if it does; its directory is ready then."""
-    before = checkpoint.newest(run) if run.exists() else None
-    if resume and before is None:
-        raise TrainingError(f"{run} holds no usable checkpoint to resume from.")
-    if before is not None and not resume:
-        raise TrainingError(f"{run} already holds a run; go on with it by --resume, or choose another --out.")
-    run.mkdir(parents=True, exist_ok=True)
-    checkpoint.clear_leftovers(run)
-    check_or_write_settings(run, settings, resume)
-    return before
-
-
-def check_or_write_settings(run: Path, settings: TrainSettings, resume: bool) -> None:
-    path = run / "run.toml"
-    if resume and path.exists():
-        from regard.train.settings import settings_from
-
-        old = settings_from(settings.task, {}, path, {})
-        changed = same_but(old, settings, FREE)
-        if changed:
-            raise TrainingError(
-                f"{run} was begun with other settings ({', '.join(changed)}), so it cannot go on with these; "
-                "choose another --out, or --from this run to start anew from its weights."
-            )
-    path.write_text(settings.as_toml(), encoding="utf-8")
-
-
 def begun_together(settings: TrainSettings, layout: Layout, say: Callable[[str], None], together: Parallel) -> Made:
     """A new run's tokenizer and first weights are made by the first process; the others open what it made."""
     if together.world == 1:
-        return begun(settings, layout, say)
+        return begun(settings, layout, say, together)
     place, made = settings.run / ".begun.part", list[Made]()
 
     def begin() -> None:
-        made.append(begun(settings, layout, say))
+        made.append(begun(settings, layout, say, together))
         write_directory(made[0], place)
 
     together.first_does(begin)
@@ -168,7 +148,7 @@ def begun_together(settings: TrainSettings, layout: Layout, say: Callable[[str],
     return made[0]
 
 
-def begun(settings: TrainSettings, layout: Layout, say: Callable[[str], None]) -> Made:
+def begun(settings: TrainSettings, layout: Layout, say: Callable[[str], None], together: Parallel) -> Made:
     """A new run: from scratch, or from a model that there is."""
     start = open_model(settings.start) if settings.start else None
     sources = find_sources(settings.data, layout)
@@ -177,10 +157,12 @@ def begun(settings: TrainSettings, layout: Layout, say: Callable[[str], None]) -
     task = task_named(settings.task)(settings, tokenizer, labels)
     if start is None:
         config = {key: value for key, value in task.config().items() if value is not None}
+        refuse_if_too_large(spec_of(config), together)
         net = build(spec_of(config))
         initialise(net, settings.seed)
         return Made(config, net, tokenizer, labels, generation_of(config))
     config = adapted(start, task)
+    refuse_if_too_large(spec_of(config), together)
     net = transplanted(start, config, settings.seed, say)
     return Made(config, net, tokenizer, labels, start.generation or generation_of(config))
 
@@ -191,7 +173,7 @@ def continued(path: Path, together: Parallel) -> Made:
     found = open_model(path)
     if found.tokenizer is None:
         raise TrainingError(f"{path} has no tokenizer.")
-    net = load_network(found, mapped=together.shard)
+    net = load_network(found)
     if not together.shard:
         for p in net.parameters():
             p.data = p.data.clone()
@@ -219,6 +201,11 @@ def choose_tokenizer(
         found = open_model(settings.tokenizer).tokenizer
         if found is None:
             raise ConfigError(f"{settings.tokenizer} has no tokenizer; --tokenizer is {', '.join(KINDS)} or a model.")
+        if settings.vocab_size not in (None, found.n_vocab):
+            raise ConfigError(
+                f"--vocab-size is {settings.vocab_size}, but the tokenizer of {settings.tokenizer} has {found.n_vocab} "
+                "tokens; leave it out."
+            )
         return found
     say(f"Making a {settings.tokenizer} vocabulary of {settings.vocab_size:,} tokens …")
     return train_tokenizer(
@@ -243,6 +230,11 @@ def choose_labels(
     return tuple(sorted(found, key=lambda name: (len(name), name) if name.isdigit() else (0, name)))
 
 
+DROPOUTS = {  # what --dropout is called in a model's configuration, as the tasks write it
+    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+    **dict.fromkeys(("llama", "mistral", "qwen2"), ("attention_dropout",)),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta"), ("hidden_dropout_prob", "attention_probs_dropout_prob")),
+}
 ARCHITECTURES = {"classify": "SequenceClassification", "tag": "TokenClassification", "mlm": "MaskedLM"}
 
 
@@ -256,6 +248,8 @@ def adapted(start: Opened, task: Task) -> dict[str, Any]:
     if name in ARCHITECTURES:
         prefix = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}[config["model_type"]]
         config["architectures"] = [f"{prefix}For{ARCHITECTURES[name]}"]
+    if task.settings.dropout is not None:
+        config |= dict.fromkeys(DROPOUTS.get(config["model_type"], ("dropout",)), task.settings.dropout)
     if task.labels:
         config["id2label"] = {str(i): label for i, label in enumerate(task.labels)}
         config["label2id"] = {label: i for i, label in enumerate(task.labels)}
@@ -305,6 +299,15 @@ def prepared(
     return one("train", settings.data), one("eval", settings.eval_data) if settings.eval_data else None
 
 
+def probes_of(
+    settings: TrainSettings, made: Made, spec: Spec, say: Callable[[str], None], together: Parallel
+) -> Probes | None:
+    if not settings.probes:
+        return None
+    room = (spec.source_context, spec.context) if spec.kind == "encoder-decoder" else (spec.context,)
+    return Probes(settings.run, settings.probes, made.tokenizer, together.first, room=room, say=say)
+
+
 def weigh_classes(task: Task, columns: Columns, settings: TrainSettings) -> None:
     """With --class-weights a class counts the more the rarer it is."""
     if settings.class_weights and settings.task == "classify":
@@ -330,15 +333,6 @@ def resume_from(trainer: Trainer, path: Path) -> None:
         raise together.found_by_all(TrainingError(sentence))
     if trainer.progress.model != model:
         raise together.found_by_all(TrainingError(f"{path} is of another model than this run's."))
-    if together.first:
-        trim_metrics(trainer.run / "metrics.jsonl", trainer.progress.step)
-
-
-def trim_metrics(path: Path, step: int) -> None:
-    """What was logged after the checkpoint will be logged again."""
-    if path.is_file():
-        kept = [text for text, line in logged(path) if line["step"] <= step]
-        path.write_bytes(b"".join(text if text.endswith(b"\n") else text + b"\n" for text in kept))
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:

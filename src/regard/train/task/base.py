@@ -48,6 +48,7 @@ class Loss:
 
 class Task(ABC):
     defaults: ClassVar[dict[str, Any]] = {}
+    families: ClassVar[tuple[str, ...]] = ("bert",)  # of networks from scratch; the first unless --family says another
     judged_by: ClassVar[str] = "loss"  # the metric that decides which checkpoint is best
     higher_is_better: ClassVar[bool] = False
 

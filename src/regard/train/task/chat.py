@@ -9,11 +9,12 @@ import torch
 from regard.model.transformer import DecoderOnly, Network
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss, padded, real_of
-from regard.train.task.lm import decoder_config
+from regard.train.task.lm import DECODERS, decoder_config
 
 
 class Chat(Task):
     defaults: ClassVar[dict[str, Any]] = {"batch_size": 8, "block_size": 512, "learning_rate": 1e-4}
+    families = DECODERS
 
     def config(self) -> dict[str, Any]:
         return decoder_config(self)

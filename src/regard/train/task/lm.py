@@ -11,9 +11,12 @@ from regard.model.transformer import DecoderOnly, Network
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss
 
+DECODERS = ("gpt2", "llama", "mistral", "qwen2")
+
 
 class LanguageModel(Task):
     defaults: ClassVar[dict[str, Any]] = {"tokenizer": "bpe", "batch_size": 16, "block_size": 256}
+    families = DECODERS
 
     def config(self) -> dict[str, Any]:
         return decoder_config(self)
@@ -35,7 +38,7 @@ class LanguageModel(Task):
 
 
 def decoder_config(task: Task) -> dict[str, Any]:
-    """GPT-2 unless --family says llama."""
+    """GPT-2 unless --family says llama or one of its relations."""
     s, t = task.settings, task.tokenizer
     ends = {"bos_token_id": t.bos_id if t.bos_id is not None else t.eos_id, "eos_token_id": t.eos_id}
     if (s.family or "gpt2") == "gpt2":

@@ -6,10 +6,18 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.errors import ConfigError
 from regard.model.transformer import Network, Seq2Seq
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss, padded, real_of
+
+ARCHITECTURES = {
+    "m2m_100": "M2M100ForConditionalGeneration",
+    "bart": "BartForConditionalGeneration",
+    "mbart": "MBartForConditionalGeneration",
+    "marian": "MarianMTModel",
+    "vaswani": "Vaswani",
+    "gru": "Recurrent",
+}
 
 
 class Translate(Task):
@@ -23,6 +31,7 @@ class Translate(Task):
         "weight_decay": 0.01,
         "beta_2": 0.98,
     }
+    families = tuple(ARCHITECTURES)
     judged_by, higher_is_better = "chrf", True
 
     def config(self) -> dict[str, Any]:
@@ -33,19 +42,9 @@ class Translate(Task):
             for side in ("encoder", "decoder")
             for what, value in (("layers", s.layers), ("attention_heads", s.heads), ("ffn_dim", s.d_ff or 4 * s.width))
         }
-        architectures = {
-            "m2m_100": "M2M100ForConditionalGeneration",
-            "bart": "BartForConditionalGeneration",
-            "mbart": "MBartForConditionalGeneration",
-            "marian": "MarianMTModel",
-            "vaswani": "Vaswani",
-            "gru": "Recurrent",
-        }
-        if family not in architectures:
-            raise ConfigError(f"--family is {family!r}; for translation it can be {', '.join(architectures)}.")
         return {
             "model_type": family,
-            "architectures": [architectures[family]],
+            "architectures": [ARCHITECTURES[family]],
             "vocab_size": t.n_vocab,
             **({"share_all_embeddings": True} if family == "vaswani" else {}),
             "d_model": s.width,
