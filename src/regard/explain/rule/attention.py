@@ -80,7 +80,7 @@ def mask(asked: Asked, node: Node) -> Reason:
     visible = j <= i and (window is None or j > i - window)
     x = float(asked.numbers(name)[asked.index])
     value = x if visible else -math.inf
-    reason = "it comes later" if j > i else f"it is further back than {window} tokens"
+    reason = "it comes later" if j > i else f"it is {i - j} back, and the last {window} are seen, itself included"
     note = "" if visible else f"Token {i} may not look at token {j}: {reason}. e^-∞ is 0, so its weight will be 0."
     symbols = place(name, asked.index) if visible else "-∞"
     terms = Terms(torch.tensor([x] if visible else []), lambda k: Term(x, (asked.operand(name, asked.index, x),)))
@@ -98,7 +98,8 @@ def softmax(asked: Asked, node: Node) -> Reason:
     shares, value = e / total, float(e[j]) / total
 
     def make(k: int) -> Term:
-        return Term(float(shares[k]), (asked.operand(name, (*before, k), s[k], 2 if len(before) == 2 else None),))
+        operand = asked.operand(name, (*before, k), s[k], 2 if len(before) == 2 else None)
+        return Term(float(shares[k]), (operand,), ("e^", " / Σ"))
 
     # Taken from every exponent, the largest cancels; without that e^… might not fit.
     shift, unit = ("", math.exp(top)) if abs(top) < 30 else (f" - {number(top)}", 1.0)

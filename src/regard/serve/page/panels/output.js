@@ -87,6 +87,7 @@ function ofClass(root, ctx, shown) {
 
 async function ofTags(root, ctx, shown) {
   await tags(root, ctx, shown);
+  if (ctx.trace.deciding[shown.position] !== shown.position) return;
   spoke(root, ctx, shown, shown.answer.rows[0]);
 }
 

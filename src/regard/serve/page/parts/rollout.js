@@ -6,9 +6,9 @@
  */
 
 import { el, format, formula, number, picker, sentence } from "regard/dom.js";
-import { apart } from "regard/delta.js";
+import { alone, apart } from "regard/delta.js";
 import { matrix } from "regard/matrix.js";
-import { blockName, largest, tokenOf } from "regard/parts/run.js";
+import { blockName, largest, tokenOf, workedFor } from "regard/parts/run.js";
 import { labelsOf } from "regard/tokens.js";
 
 const TERMS = 6; // written out; the rest is summed
@@ -45,7 +45,8 @@ export async function rollout(root, ctx) {
       { class: "lead" },
       "Each block mixes the tokens: half of a token stays what it was (the residual), half is what its heads look at, on average. ",
       "Block after block multiplied, this is how much of each token of the text is in each token's state. ",
-      "It knows nothing of values and MLPs.",
+      "It knows nothing of values and MLPs",
+      Object.keys(ctx.trace.edits).length ? ", nor of heads, residuals and norms that an edit of this run changes." : ".",
     ),
     el(
       "p",
@@ -92,7 +93,7 @@ async function shown(ctx, stack, layer) {
   if (ctx.mode !== "delta") return ask(ctx.data, stack, layer);
   const [[before, after], partners] = await Promise.all([ctx.data.both((data) => ask(data, stack, layer)), ctx.data.partners()]);
   const side = ctx.trace.target_tokens && stack === "decoder" ? partners.target : partners.source;
-  return before ? apart(after, before, [side, side]) : { shape: after.shape, values: after.values.map(() => NaN) };
+  return before ? apart(after, before, [side, side]) : alone(after);
 }
 
 /** → draw(i, j): R[i, j] as a sum over the tokens in between. With Δ, of the run after. */
@@ -142,7 +143,7 @@ function written(ctx, site, labels, { i, j, top, rest, value, left }, { mean, st
       "section",
       { class: "work" },
       el("h3", {}, "How much of ", el("b", {}, labels[j]), " is in ", el("b", {}, labels[i])),
-      ctx.mode === "delta" ? el("p", { class: "hint" }, "Worked out for the run after the edit.") : null,
+      workedFor(ctx),
       el(
         "div",
         { class: "scrolls" },
