@@ -220,7 +220,7 @@ def checked(name: str, shape: tuple[int, ...], index: Sequence[int]) -> tuple[in
 
 
 def number(x: float) -> str:
-    return f"{x:.4g}"
+    return f"{x:.4g}".replace("inf", "∞")
 
 
 def plain(x: float) -> float | str:

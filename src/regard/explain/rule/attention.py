@@ -86,7 +86,7 @@ def mask(asked: Asked, node: Node) -> Reason:
     terms = Terms(torch.tensor([x] if visible else []), lambda k: Term(x, (asked.operand(name, asked.index, x),)))
     latex = f"{asked.left} = {number(value) if visible else '-' + chr(92) + 'infty'}"
     python = at(name, asked.index) if visible else "-math.inf"
-    return Reason(value, terms, 0.0, symbols, number(x) if visible else "-∞", latex, python, note)
+    return Reason(value, terms, 0.0, symbols, number(x) if visible else "", latex, python, note)
 
 
 def softmax(asked: Asked, node: Node) -> Reason:
@@ -111,7 +111,8 @@ def softmax(asked: Asked, node: Node) -> Reason:
     latex = f"{asked.left} = \\frac{{e^{{{exponent}}}}}{{{below}}} = {number(value)}"
     far = top - float(s[j]) if value else 0.0  # the exponent is rounded in proportion to its size
     rounding = value * (16 + math.sqrt(len(s)) + 2 * far) + 1e-30
-    note = "The terms are the shares of the sum below the line; hidden keys have a share of 0."
+    hidden = "; hidden keys have a share of 0" if bool((s == -math.inf).any()) else ""
+    note = f"The terms are the shares of the sum below the line{hidden}."
     return Reason(
         value, Terms(shares, make), rounding, symbols, numbers, latex, f"{at(name, before)}.softmax(-1)[{j}]", note
     )

@@ -98,7 +98,7 @@ function changed(ctx, before, why) {
     named(why),
     el("p", { class: "why-value" }, changeOf(why.value, before.value, (change) => signed(change, 4))),
     el("p", { class: "why-change" }, `${format(before.value, 4)} before → ${format(why.value, 4)} after`),
-    el("p", { class: "why-symbols" }, formula(why.symbols)),
+    el("p", { class: "why-symbols" }, unedited(why), formula(why.symbols)),
     ...run("before", before),
     ...run("after", why),
     alike && why.note ? el("p", { class: "why-note" }, why.note) : null,

@@ -107,7 +107,7 @@ class Matrix {
     this.zooms = el("span", { class: "zooms", hidden: true }, zooms);
     const heading = title ? el("span", { class: "matrix-title", data: { role } }, title) : null;
     const under = subtitle ? el("span", { class: "matrix-subtitle" }, subtitle) : null;
-    const key = this.options.legend === false ? null : flat ? "all 0" : legend(scale, bound, clipped);
+    const key = this.options.legend === false ? null : flat ? (this.values.every(Number.isFinite) ? "all 0" : "0 where there is a number") : legend(scale, bound, clipped);
     this.element = el(
       "figure",
       { class: "matrix" },

@@ -137,7 +137,7 @@ export const RULES = {
     const values = shares(row);
     const label = before.length === 2 ? (k) => asked.tokens(x.name, 2)[k] : () => undefined;
     const make = (k) => [factor(x, [...before, k], label(k))];
-    const fraction = { s: row[j], most, below, count: width, value: values[j] };
+    const fraction = { s: row[j], most, below, count: width, value: values[j], hidden: row.includes(-Infinity) };
     return softmaxed(asked, x.name, before, fraction, { values, make });
   },
 
@@ -168,7 +168,7 @@ export const RULES = {
     const found = single(seen ? value : -Infinity, [factor(x, index)], {
       rounding: 0,
       symbols: seen ? place(x.name, index) : "-∞",
-      numbers: seen ? number(value) : "-∞",
+      numbers: seen ? number(value) : "",
       latex: `${left} = ${seen ? number(value) : "-\\infty"}`,
       python: seen ? at(x.name, index) : "-math.inf",
       note: seen ? "" : `Token ${i} may not look at token ${j}: ${reason}. e^-∞ is 0, so its weight will be 0.`,
@@ -330,7 +330,7 @@ function averaged(power) {
 }
 
 /** The fraction of a softmax in words; also of one whose denominator is known only as a sum. */
-export function softmaxed(asked, name, before, { s, most, below, count, value }, { values, make }) {
+export function softmaxed(asked, name, before, { s, most, below, count, value, hidden = false }, { values, make }) {
   const j = asked.index.at(-1);
   const [shift, unit] = Math.abs(most) < 30 ? ["", Math.exp(most)] : [` - ${number(most)}`, 1];
   const S = letter(name);
@@ -346,6 +346,6 @@ export function softmaxed(asked, name, before, { s, most, below, count, value },
     numbers: `e^(${exponent}) / Σ_k e^(…${shift}) = ${number(Math.exp(s - most) * unit)} / ${number(below * unit)}`,
     latex: `${asked.left} = \\frac{e^{${exponent}}}{\\sum_k e^{${subscript(name, row)}${shift}}} = ${number(value)}`,
     python: `${at(name, before)}.softmax(-1)[${j}]`,
-    note: "The terms are the shares of the sum below the line; hidden keys have a share of 0.",
+    note: `The terms are the shares of the sum below the line${hidden ? "; hidden keys have a share of 0" : ""}.`,
   };
 }

@@ -111,7 +111,7 @@ const SIGNS = { add: "+", sum: "=", norm: "∘", start: "", part: "+", folded: "
 
 function table(ctx, lines, rows, { tops, past }, token, label, chosen) {
   const longest = Math.max(...rows.map(({ size }) => size).filter(Number.isFinite));
-  const heads = ["", "vector, each on its own scale", "length ‖x‖", tops.size ? "logit lens" : "", ""];
+  const heads = ["", "vector, each on its own scale", "length ‖x‖", tops.size ? `logit lens${ctx.mode === "delta" && !past ? " of B" : ""}` : "", ""];
   const row = (line, i) => {
     const { values, absent, size } = rows[i];
     const { node, kind } = line;

@@ -72,7 +72,7 @@ export async function rollout(root, ctx) {
     rows: labels,
     cols: labels,
     title: ctx.mode === "delta" ? "Δ rollout" : "rollout",
-    subtitle: ctx.mode === "delta" ? "after − before" : `what is in each token after ${blockName(ctx, here)}; each row sums to 1`,
+    subtitle: ctx.mode === "delta" ? "after − before" : `what is in each token after ${blockName(ctx, here)}${sums(picture)}`,
     axes: ["token", "made of"],
     scale: ctx.mode === "delta" ? "diverging" : "sequential",
     say: `rollout after ${blockName(ctx, here)}`,
@@ -83,6 +83,12 @@ export async function rollout(root, ctx) {
   root.append(below);
   ctx.light(stack, cursor[0], stack, cursor[1]);
   await worked(...cursor);
+}
+
+/** Rows of edited weights need not sum to 1. */
+function sums({ shape: [N], values }) {
+  const even = Array.from({ length: N }, (_, i) => values.subarray(i * N, (i + 1) * N).reduce((sum, x) => sum + x, 0));
+  return even.every((sum) => Math.abs(sum - 1) < 1e-2) ? "; each row sums to 1" : "";
 }
 
 const ask = (data, stack, layer) => data.lens("rollout", { stack, layer }).then(

@@ -62,6 +62,10 @@ export function partOf(ctx, label) {
   const found = /^(encoder|decoder)\.(\d+)\.(?:(attention|cross|mlp)\b\.?)?(?:head\.(\d+))?/.exec(label);
   if (!found) return { name: EMBEDDED[label.split(".").at(-1)] ?? label, change: null };
   const [, stack, layer, kind = "attention", head] = found;
+  if (label.endsWith("(edited)")) { // an edit made all of it: no part of the model wrote it
+    const what = label.slice(`${stack}.${layer}.`.length);
+    return { name: `${blockName(ctx, { stack, layer: Number(layer) })} · ${what}`, change: { stage: "residual", site: `${stack}.${layer}.attention` } };
+  }
   const what = kind === "mlp" ? "MLP" : head === undefined ? kind : `${kind === "cross" ? "cross " : ""}head ${head}`;
   const site = `${stack}.${layer}.${kind === "cross" ? "cross" : "attention"}`;
   const change = kind === "mlp" ? { stage: "mlp", site } : {
