@@ -22,7 +22,7 @@ from regard.serve.job import fingerprint
 from regard.store.open import open_model
 from regard.text.tokenizer import load_tokenizer
 from regard.train.checkpoint import sha256
-from regard.train.report import read_metrics
+from regard.train.metrics import read_metrics
 from regard.train.settings import read_toml
 
 if not hasattr(os, "mkfifo"):

@@ -10,6 +10,7 @@ import regard
 import regard.explain.recurrent
 import tiny
 from regard.errors import NotFound, TaskError
+from regard.nn.mlp import ACTIVATIONS
 
 SOURCE, TARGET = [7, 9, 12, 40, 33, 8], [3, 22, 6, 19]
 ASKED = 4  # numbers of each node
@@ -47,6 +48,30 @@ def test_the_terms_of_a_sum_are_the_sum(trace):
             count, total = why.rest(2)
             assert count == max(0, len(why.terms) - 2)
             assert total == pytest.approx(math.fsum(term.value for term in why.terms[2:]), rel=1e-9, abs=1e-12)
+
+
+def test_a_term_is_what_it_is_written_as(trace):
+    """A product of its factors, or what its signs make of them: (x - μ) / √(σ² + ε) is no product."""
+    for node in trace.graph:
+        for term in trace.why(node.name, [0] * len(trace.shape(node.name))).terms[:4]:
+            written = term.written([f"({factor.value!r})" for factor in term.factors])
+            if node.op == "softmax":
+                total = trace[node.inputs[0]][(0,) * (len(node.axes) - 1)].double().exp().sum()
+                written = written.replace("e^", "math.exp").replace("Σ", f"{float(total)!r}")
+            python = written.replace("²", "**2").replace("√", "math.sqrt").replace("×", "*")
+            known = {"math": math, "torch": torch, "inf": math.inf, **ACTIVATIONS}
+            if node.op == "activation":
+                python = python.replace("((", "(torch.tensor(").replace("))", ", dtype=torch.float64))")
+            assert float(eval(python, known)) == pytest.approx(term.value, rel=1e-6, abs=1e-12), python
+
+
+def test_a_norm_divides_by_the_root_of_its_variance(saved):
+    trace = regard.load(saved("gpt2")).trace(SOURCE)
+    (term,) = trace.why("decoder.1.norm_1.normalised", (2, 5)).terms
+    assert term.label == "(0.out[2, 5] - μ[2, 0]) / √(σ²[2, 0] + ε)"
+    (first, *_) = trace.why("decoder.1.norm_1.variance", (2, 0)).terms
+    assert first.label.startswith("(0.out[2, ")
+    assert first.label.endswith("] - μ[2, 0])² / 24")
 
 
 def test_a_wrong_number_disagrees(saved):
@@ -165,7 +190,7 @@ def test_what_is_hidden_says_why(saved):
     assert later.agrees
     assert far.agrees
     assert "comes later" in later.note
-    assert "further back than 5" in far.note
+    assert "it is 6 back, and the last 5 are seen" in far.note
     assert later.to_json()["value"] == "-∞"
 
 

@@ -34,10 +34,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Models that are not bundled: two with hostile names, tokens and labels, one that reads 1,024 tokens, one of 2015."""
+    """Models that are not bundled: two with hostile names, tokens and labels, one that reads 1,024 tokens, one
+    that numbers its pieces otherwise, one of 2015."""
     folder = tmp_path_factory.mktemp("models")
     hostile = [hostile_labels(folder / MARKUP), hostile_tokens(folder / f"{SCRIPT}{TURNED}")]
-    return [*hostile, long(folder / "long"), recurrent(folder)]
+    return [*hostile, long(folder / "long"), renumbered(folder / "renumbered"), recurrent(folder)]
 
 
 def hostile_labels(path: Path) -> Path:
@@ -72,6 +73,21 @@ def long(path: Path) -> Path:
     save_file(weights, path / "model.safetensors", {"format": "pt"})
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(config | {"n_positions": len(weights[name])}))
+    return path
+
+
+def renumbered(path: Path) -> Path:
+    """toy-gpt with the ids of " and" and " from" exchanged: the same model, another vocabulary."""
+    shutil.copytree(bundled()["toy-gpt"], path)
+    told = json.loads((path / "tokenizer.json").read_text())
+    vocabulary = told["model"]["vocab"]
+    one, other = "Ġand", "Ġfrom"
+    vocabulary[one], vocabulary[other] = vocabulary[other], vocabulary[one]
+    (path / "tokenizer.json").write_text(json.dumps(told))
+    weights = load_file(path / "model.safetensors")
+    rows = weights["transformer.wte.weight"]
+    rows[[vocabulary[one], vocabulary[other]]] = rows[[vocabulary[other], vocabulary[one]]]
+    save_file(weights, path / "model.safetensors", {"format": "pt"})
     return path
 
 

@@ -12,8 +12,9 @@ from typing import Any
 from torch import Tensor, stack
 
 from regard.errors import NotFound
+from regard.explain.caption import captions
 from regard.explain.graph import Site
-from regard.explain.outcome import Guess, likeliest
+from regard.explain.outcome import Guess, answering, likeliest
 from regard.explain.trace import Trace
 
 STAGES = ("tokens", "attention", "mlp", "residual", "output")
@@ -26,12 +27,7 @@ VECTORS = {
     "K": ("what each token offers to be found by", "keys"),
     "V": ("what each token will say", "keys"),
 }
-MATRICES = {
-    "dots": "Q Kᵀ; rows look at columns",
-    "scores": "divided by √d_k",
-    "masked": "what may not be seen is −∞",
-    "weights": "softmax; rows look at columns",
-}
+MATRICES = {"dots": "Q Kᵀ; rows look at columns", "masked": "mask: ", "weights": "softmax; rows look at columns; "}
 
 
 @dataclass(frozen=True)
@@ -115,13 +111,15 @@ def attention(view: View) -> Iterator[Panel]:
     for site in view.sites():
         asks, keys = view.tokens(site.queries), view.tokens(site.keys)
         yield from vectors(view, site)
-        for part, words in MATRICES.items():
+        said = captions(view.trace, site, view.head)
+        for part in ("dots", "scores", "masked", "weights"):
             if (node := f"{site.site}.{part}") in view.trace:
                 at, main = f"{view.head}, :, :", part == "weights"
+                words = MATRICES.get(part, "") + said.get(part, "")
                 yield Panel(words, node, at, view.trace[node][view.head], asks, keys, main, shares=main)
         node = f"{site.site}.Z"
         Z = view.trace[node][view.head]
-        yield Panel("weights times V: what the head found", node, f"{view.head}, :, :", Z, asks, numbers(Z.shape[1]))
+        yield Panel(f"what the head hands on: {said['Z']}", node, f"{view.head}, :, :", Z, asks, numbers(Z.shape[1]))
 
 
 def vectors(view: View, site: Site) -> Iterator[Panel]:
@@ -196,13 +194,4 @@ def answers(trace: Trace) -> list[tuple[str, list[Guess]]]:
     if logits.dim() == 1:
         return [("the whole text", likeliest(trace, logits, GUESSES))]
     words = trace.tokens_of(trace.graph["logits"].axes[0])
-    return [(words[i], likeliest(trace, logits[i], GUESSES)) for i in answering(trace, len(words))]
-
-
-def answering(trace: Trace, n: int) -> list[int]:
-    """The tokens whose outcome is the answer: the last, the masks, or all."""
-    kind = trace.net.spec.head.kind
-    if kind == "lm" and trace.target_tokens is None:
-        return [n - 1]
-    mask = trace.tokenizer.mask_id if trace.tokenizer and kind == "mlm" else None
-    return [i for i, id in enumerate(trace.ids) if id == mask] or list(range(n))
+    return [(words[i], likeliest(trace, logits[i], GUESSES)) for i in answering(trace)]

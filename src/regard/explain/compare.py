@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.errors import NotFound, TaskError
 from regard.explain.graph import SOURCE, TARGET
-from regard.explain.outcome import names
+from regard.explain.outcome import deciding, names
 from regard.explain.trace import Trace
 
 Pairs = list[tuple[int, int]]
@@ -98,12 +98,18 @@ class Comparison:
         a, b = self.both("probabilities")
         if a.dim() == 2:
             if position is None:
-                position = -1 if self.a.net.spec.head.kind == "lm" else int((b - a).abs().sum(-1).argmax())
+                position = -1 if self.a.net.spec.head.kind == "lm" else self._most_changed((b - a).abs().sum(-1))
             if not -len(a) <= position < len(a):
                 raise NotFound(f"There is no aligned pair {position}; there are {len(a)}.")
             a, b = a[position], b[position]
         ids = (b - a).abs().topk(min(most, len(a))).indices.tolist()
         return [Shift(name, i, float(a[i]), float(b[i])) for name, i in zip(names(self.a, ids), ids, strict=True)]
+
+    def _most_changed(self, moved: Tensor) -> int:
+        """Of a tagged text only words are asked: what stands at [CLS] is no answer."""
+        if (first := deciding(self.b)) is not None:
+            moved = moved.masked_fill(torch.tensor([first[j] != j for _, j in self.pairs]), -1.0)
+        return int(moved.argmax())
 
     def __str__(self) -> str:
         single = self.target_pairs is None

@@ -56,17 +56,11 @@ def contents(
         "card": card | {"about": "saved with regard", "examples": [text]},
         "trace": {"trace": "plain", "model": name, "text": text, "milliseconds": 0.0} | told(trace),
         "facts": {node.name: node_facts(node) for node in trace.graph},
-        "edited": sorted(edited(trace)),
         "keeps": {"all": kept.all, "bits": kept.bits, "weights": small},
         "nodes": {each: parcel(trace[each], kept.bits_for(trace.graph[each], trace[each])) for each in kept.names},
         "weights": weights(trace, small),
         "spelt": trace.tokenizer is not None,  # otherwise ids stand for themselves
     } | precomputed(trace, small, patient or small, progress)
-
-
-def edited(trace: Trace) -> frozenset[str]:
-    """The nodes that an edit wrote over: they do not follow from their operands."""
-    return frozenset() if trace.run.edits is None else trace.run.edits.nodes()
 
 
 def keeping(trace: Trace) -> Keeping:
@@ -75,7 +69,7 @@ def keeping(trace: Trace) -> Keeping:
     every = tuple(node.name for node in trace.graph if node.name in trace and node.name not in left_out)
     if size(trace, every, 4) <= PLAIN:
         return Keeping(True, EXACT, every)
-    base = tuple(name for name in every if trace.graph[name].op in NEEDS_WEIGHTS or name in edited(trace))
+    base = tuple(name for name in every if trace.graph[name].op in NEEDS_WEIGHTS or name in trace.edited)
     for bits in (EXACT, HALF):
         if size(trace, base, WIDTHS[bits]) <= BUDGET:
             return Keeping(False, bits, base)

@@ -116,16 +116,20 @@ def scores(e: Exercise, key: bool) -> str:
         rows.append([token(each), *given, *found, *runs(each, key, "dot", "score")])
     query = ", ".join(f"q<sub>{f}</sub> = {signed(x)}" for f, x in zip(e.features, e.q, strict=True))
     return (
-        f"<h2>1. Scores: (q·k)/√d<sub>k</sub></h2>\n<p>{query}. {divisor(e)} "
+        f"<h2>1. Scores: {'(q·k)/√d<sub>k</sub>' if rooted(e) else 'q·k, scaled'}</h2>\n<p>{query}. {divisor(e)} "
         f"<i>The rest</i> is what the other {others} features add to q·k, with what rounding took from these.</p>\n"
         + table(head + (["run q·k", "run score"] if key else []), rows)
     )
 
 
+def rooted(e: Exercise) -> bool:
+    return abs(float(e.divisor) - math.sqrt(e.d_k)) < 0.006
+
+
 def divisor(e: Exercise) -> str:
-    if abs(float(e.divisor) - math.sqrt(e.d_k)) < 0.006:
+    if rooted(e):
         return f"√{e.d_k} ≈ {e.divisor}."
-    return f"This model divides by {e.divisor} in place of √{e.d_k}."
+    return f"The scores of this model are {e.scaled}" + ("." if e.divisor == 1 else f"; divide by {e.divisor}.")
 
 
 def weights(e: Exercise, key: bool) -> str:
@@ -150,10 +154,15 @@ def weights(e: Exercise, key: bool) -> str:
         if e.shift == 0
         else f" So that the powers stay handy, {e.shift} is taken from every score; no share changes."
     )
-    return (
-        f"<h2>2. Weights: each power of e over their sum</h2>\n<p>What the mask hides has the score −∞.{why}</p>\n"
-        + table(head + (["run share"] if key else []), rows)
+    return f"<h2>2. Weights: each power of e over their sum</h2>\n<p>{hidden(e)}{why}</p>\n" + table(
+        head + (["run share"] if key else []), rows
     )
+
+
+def hidden(e: Exercise) -> str:
+    if e.site.kind == "causal":
+        return "What the mask hides has the score −∞."
+    return "No mask hides anything here: every key is seen."
 
 
 def mixture(e: Exercise, key: bool) -> str:

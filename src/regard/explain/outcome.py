@@ -19,6 +19,46 @@ class Guess:
     probability: float
 
 
+def deciding(trace: Trace) -> list[int | None] | None:
+    """Of a tagged text, for each token the one whose answer is its word's tag: the word's first piece.
+
+    None for a token that is part of no word ([CLS], [SEP]), and for all where the model does not tag.
+    """
+    if trace.net.spec.head.kind != "tag":
+        return None
+    tokenizer, ids = trace.tokenizer, trace.ids
+    if tokenizer is None:
+        return [*range(len(ids))]
+    words = tokenizer.words(trace.run.text or tokenizer.decode(ids))
+    again, index = tokenizer.encode_words([word for word, _, _ in words])
+    if again == ids:
+        first = {word: index.index(word) for word in index if word is not None}
+        return [None if word is None else first[word] for word in index]
+    around = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id}
+    return [None if id in around else i for i, id in enumerate(ids)]
+
+
+def tagged(trace: Trace) -> list[int]:
+    """The tokens whose answer is a tag."""
+    return [i for i, first in enumerate(deciding(trace) or []) if first == i]
+
+
+def answering(trace: Trace) -> list[int]:
+    """The tokens whose outcome is the run's answer: the last of a text, the masks, a tagged text's words, or all."""
+    n, kind = trace.shape("logits")[0], trace.net.spec.head.kind
+    if kind == "lm" and trace.target_tokens is None:
+        return [n - 1]
+    if kind == "tag":
+        return tagged(trace)
+    mask = trace.tokenizer.mask_id if trace.tokenizer and kind == "mlm" else None
+    return [i for i, id in enumerate(trace.ids) if id == mask] or list(range(n))
+
+
+def whose(trace: Trace, token: str) -> str:
+    """Which answer a row of logits is, in words."""
+    return f"{ {'mlm': 'in the place of', 'tag': 'of'}.get(trace.net.spec.head.kind, 'after') } {token}"
+
+
 def answer_row(trace: Trace, token: int = -1) -> tuple[int, ...]:
     """Where in the logits the answer at a token stands: its row, or () where there is one answer for the whole text."""
     if "logits" not in trace:

@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.errors import NotFound, TaskError, quoted
 from regard.explain.graph import Site
 from regard.explain.lens import logit_lens
-from regard.explain.outcome import answer, answer_row, likeliest
+from regard.explain.outcome import answer, answer_row, answering, likeliest, whose
 from regard.explain.trace import Trace
 
 INK, FAINT, LINE = "#1d2129", "#62666e", "#dcd8cd"
@@ -112,6 +112,18 @@ def token_of(count: int, token: int) -> int:
     if not -count <= token < count:
         raise NotFound(f"There is no token {token}; they are 0 to {count - 1}.")
     return token % count
+
+
+def asked_position(trace: Trace, position: int | None) -> int:
+    """Where the answer stands: as said, else the run's own (the last token's, the mask's, the first word's)."""
+    if "logits" not in trace or len(trace.shape("logits")) == 1:
+        return -1
+    own = answering(trace)
+    if position is None:
+        return own[0] if own and trace.net.spec.head.kind != "lm" else -1
+    if trace.net.spec.head.kind == "tag" and token_of(trace.shape("logits")[0], position) not in own:
+        raise TaskError(f"Token {position} is not the first piece of a word, so it has no tag.")
+    return position
 
 
 def ticks(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
@@ -232,8 +244,9 @@ def residual(trace: Trace, token: int = -1, stack: str | None = None) -> Figure:
     return figure
 
 
-def early(trace: Trace, token: int = -1) -> Figure:
+def early(trace: Trace, token: int | None = None) -> Figure:
     """What would be said after each block."""
+    token = asked_position(trace, token)
     rows = logit_lens(trace, token)
     most = max(len(row.top) for row in rows)
     figure = Figure(figsize=(1.0 * most + 0.6, max(0.26 * len(rows), 1.0)))
@@ -255,13 +268,14 @@ def early(trace: Trace, token: int = -1) -> Figure:
             )
     ticks(ax, [row.node for row in rows], [])
     at = answer_row(trace, token)
-    after = f" after {labels(trace, trace.graph['logits'].axes[0])[at[0]]}" if at else ""
+    after = f" {whose(trace, labels(trace, trace.graph['logits'].axes[0])[at[0]])}" if at else ""
     ax.set_title(f"logit lens{after}", loc="left", parse_math=False)
     return figure
 
 
-def output(trace: Trace, position: int = -1, most: int = 15) -> Figure:
+def output(trace: Trace, position: int | None = None, most: int = 15) -> Figure:
     """The likeliest answers as bars."""
+    position = asked_position(trace, position)
     row = answer_row(trace, position)
     guesses = likeliest(trace, answer(trace, position), most)
     figure = Figure(figsize=(3.6, max(0.2 * len(guesses), 0.8)))
@@ -273,7 +287,7 @@ def output(trace: Trace, position: int = -1, most: int = 15) -> Figure:
         write(ax, guess.probability + 0.01, y, f"{guess.probability:.3f}", va="center", fontsize=7, color=FAINT)
     ax.set_xlim(0, min(1.0, 1.15 * guesses[0].probability + 0.05))
     ax.set_xlabel("probability")
-    after = f"after {labels(trace, trace.graph['logits'].axes[0])[row[0]]}" if row else "of the whole text"
+    after = whose(trace, labels(trace, trace.graph["logits"].axes[0])[row[0]]) if row else "of the whole text"
     ax.set_title(after, loc="left", parse_math=False)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)

@@ -135,7 +135,10 @@ def ablated(trace: Trace, site: Site, row: tuple[int, ...]) -> Tensor:
 @torch.no_grad()
 def early_guesses(trace: Trace, mentioned: set[int]) -> dict[str, Any]:
     """The logit lens of every token at once: what would be said after each block, (nodes, tokens, guesses)."""
-    nodes = [row.node for row in lens.logit_lens(trace, -1, 1)]
+    try:
+        nodes = [row.node for row in lens.logit_lens(trace, -1, 1)]
+    except TaskError as error:
+        return {"refused": str(error)}
     most = min(GUESSES, trace.shape("logits")[-1])
     guesses = [rows_of(said(trace, trace[node][None])[0]).double().softmax(-1).topk(most, -1) for node in nodes]
     ids, P = torch.stack([guess.indices for guess in guesses]), torch.stack([guess.values for guess in guesses])

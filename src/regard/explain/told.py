@@ -6,6 +6,9 @@ The server answers with it, and a file that is handed on carries it.
 from dataclasses import asdict
 from typing import Any
 
+from regard.explain.caption import scaling
+from regard.explain.graph import Node
+from regard.explain.outcome import deciding
 from regard.explain.trace import Trace
 from regard.model.describe import describe
 from regard.model.spec import RecurrentSpec, Spec, StackSpec
@@ -21,15 +24,24 @@ def told(trace: Trace) -> dict[str, Any]:
         "target_ids": trace.target_ids,
         "nodes": [
             {"name": n.name, "op": n.op, "shape": list(trace.shape(n.name)), "axes": n.axes, "inputs": n.inputs}
+            | {"facts": node_facts(n)}
             for n in trace.graph
             if n.name in trace
         ],
         "sites": [asdict(site) for site in trace.graph.sites],
         "head": head.kind,
         "labels": list(head.labels),
+        "deciding": deciding(trace),
         "steps": [asdict(step) for step in trace.steps],
         "edits": trace.edits,
+        "edited": sorted(trace.edited),
     }
+
+
+def node_facts(node: Node) -> dict[str, Any]:
+    """What a caption needs to know beside a node's numbers: scales, windows, ε, and how scores are scaled, in words."""
+    facts = {key: value for key, value in node.facts.items() if isinstance(value, int | float | str)}
+    return facts | ({"said": scaling(node)} if node.op == "scale" else {})
 
 
 def facts(name: str, spec: Spec) -> dict[str, Any]:

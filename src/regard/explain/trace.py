@@ -127,6 +127,11 @@ class Trace:
     def graph(self) -> Graph:
         return Graph(self.net, self._shapes)
 
+    @property
+    def edited(self) -> frozenset[str]:
+        """The nodes that an edit wrote over: they do not follow from their operands."""
+        return frozenset() if self.run.edits is None else self.run.edits.nodes()
+
     def __contains__(self, name: object) -> bool:
         return name in self._shapes and self.wants(str(name))
 

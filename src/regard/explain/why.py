@@ -39,19 +39,27 @@ class Operand:
 
 @dataclass(frozen=True)
 class Term:
+    """A product of its factors, unless `signs` say what stands before, between and after them: "(", " - ", ")²"."""
+
     value: float
     factors: tuple[Operand, ...]
+    signs: tuple[str, ...] = ()
+
+    def written(self, words: Sequence[str]) -> str:
+        """The term with these words for its factors."""
+        signs = self.signs or ("", *[" × "] * (len(words) - 1), "")
+        return signs[0] + "".join(word + sign for word, sign in zip(words, signs[1:], strict=True))
 
     @property
     def label(self) -> str:
-        return " × ".join(factor.label for factor in self.factors)
+        return self.written([factor.label for factor in self.factors])
 
     def __str__(self) -> str:
-        return " × ".join(number(factor.value) for factor in self.factors)
+        return self.written([number(factor.value) for factor in self.factors])
 
     def to_json(self) -> dict[str, Any]:
         factors = [factor.to_json() for factor in self.factors]
-        return {"label": self.label, "value": plain(self.value), "factors": factors}
+        return {"label": self.label, "value": plain(self.value), "factors": factors, "signs": list(self.signs)}
 
 
 class Terms(Sequence[Term]):
@@ -146,7 +154,8 @@ class Why:
         return len(left), float(self.terms.values[left].sum()) if left else 0.0
 
     def __str__(self) -> str:
-        lines = [self.label, self.symbols, f"  = {self.numbers}"]
+        unedited = "without the edit: " if self.edited else ""
+        lines = [self.label, unedited + self.symbols, f"  = {self.numbers}"]
         lines += [f"  {number(term.value):>12}   {term.label:<48} {term}" for term in self.terms[:SHOWN]]
         count, total = self.rest()
         if count:
@@ -193,8 +202,7 @@ def why(trace: "Trace", name: str, index: Sequence[int]) -> Why:
     node = trace.graph[name]
     reason = (RULES | RECURRENT)[node.op](asked, node)
     tolerance = torch.finfo(row.dtype).eps * reason.rounding
-    compiled = trace.run.edits
-    changed = not close(value, reason.recomputed, tolerance) and compiled is not None and name in compiled.nodes()
+    changed = not close(value, reason.recomputed, tolerance) and name in trace.edited
     return Why(name, index, node.op, asked.symbol, value, reason, tolerance, changed, asked.words)
 
 
@@ -212,7 +220,7 @@ def checked(name: str, shape: tuple[int, ...], index: Sequence[int]) -> tuple[in
 
 
 def number(x: float) -> str:
-    return f"{x:.4g}"
+    return f"{x:.4g}".replace("inf", "∞")
 
 
 def plain(x: float) -> float | str:

@@ -14,6 +14,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from torch import Tensor
 
 from regard.errors import TaskError
+from regard.explain.caption import scaling
 from regard.explain.graph import Site
 from regard.explain.trace import Trace
 
@@ -55,7 +56,8 @@ class Exercise:
     features: tuple[int, ...]
     d_k: int
     q: tuple[Decimal, ...]
-    divisor: Decimal  # √d_k, rounded
+    divisor: Decimal  # √d_k, rounded; or what else this model divides by
+    scaled: str  # the same in words
     shift: int  # taken from every score before e^, so that the powers stay small
     keys: tuple[Key, ...]
     others: int  # keys that are not printed
@@ -143,6 +145,7 @@ class Maker:
             d_k,
             q,
             divisor,
+            scaling(self.trace.graph[f"{self.site.site}.scores"]),
             shift,
             tuple(keys),
             len(others),

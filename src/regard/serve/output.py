@@ -16,6 +16,7 @@ from regard.engine.rank import ranked
 from regard.engine.sample import RowState, distribution, next_ids, random_bits
 from regard.engine.settings import Settings
 from regard.errors import TaskError, TokenizerError
+from regard.explain.outcome import tagged
 from regard.explain.trace import Trace
 
 MOST_ROWS = 200
@@ -51,9 +52,14 @@ def output(model: Model, trace: Trace, position: int | None, choice: Choice) -> 
         return classes("class", logits, model.spec.head.labels)
     if position is None and head == "mlm" and model.tokenizer.mask_id in trace.ids:
         position = trace.ids.index(model.tokenizer.mask_id)
+    if position is None and head == "tag":
+        position = next(iter(tagged(trace)), None)  # the first word
     place = at(position, len(logits))
     if head == "tag":
-        return classes("tags", logits[place], model.spec.head.labels) | {"position": place}
+        return classes("tags", logits[place], model.spec.head.labels) | {
+            "position": place,
+            "tagged": place in tagged(trace),
+        }
     if head == "mlm":
         return words(model, logits[place], RowState(choice.settings(model), []), None, "mask") | {"position": place}
     row = history(trace, place, choice.settings(model))

@@ -53,7 +53,7 @@ class Walk:
     def __init__(self, trace: Trace, token: int) -> None:
         self.trace, self.token = trace, token
         self.parts, self.bias = list[Portion](), 0.0
-        self.edited = trace.run.edits.nodes() if trace.run.edits is not None else frozenset()
+        self.edited = trace.edited
 
     def begin(self, id: int) -> None:
         """logit = x · W[:, id] + b[id]."""

@@ -28,6 +28,13 @@ def logit_lens(trace: Trace, token: int = -1, most: int = 5) -> list[Row]:
     stack = "encoder" if trace.net.spec.kind == "encoder" else "decoder"
     embed = f"{stack}.embed.out" if isinstance(trace.net, EncoderDecoder) else "embed.out"
     blocks = [n for n in trace.graph.nodes if n.startswith(f"{stack}.") and is_block(n.removesuffix(".out"))]
+    nodes = list(trace.graph.nodes)
+    changed = [name for name in nodes[nodes.index(blocks[-1]) + 1 :] if name in trace.edited]
+    if changed:
+        raise TaskError(
+            f"An edit changed the way from the states to the answer ({changed[0]}). The logit lens takes that way as the "
+            "model has it, so it would not say what this run says."
+        )
     rows = []
     for node in (embed, *blocks):
         X = trace[node][row[0], None] if row else trace[node]  # the states that the answer is read from

@@ -41,12 +41,13 @@ class Contribution:
     """A head's weights beside the lengths of what they let through.
 
     norms: ‖A[i, j] V[j] W_o‖, (N, T). weights: A, (N, T). disagreement: half of Σ_j |A[i, j] - share of the norms|, mean
-    over queries: 0 when weights tell who contributes, near 1 when those looked at have nothing to say.
+    over queries: 0 when weights tell who contributes, near 1 when those looked at have nothing to say. Of a head that an
+    edit switched off nothing arrives: its norms are 0, and there is nothing to disagree with.
     """
 
     norms: Tensor
     weights: Tensor
-    disagreement: float
+    disagreement: float | None
 
 
 def contribution(trace: Trace, site: str, head: int) -> Contribution:
@@ -58,8 +59,16 @@ def contribution(trace: Trace, site: str, head: int) -> Contribution:
     V = V[head * len(V) // where.heads]  # (T, d_k), of the group's key/value head
     W_o = trace[f"{site}.W_o.weight"].double().unflatten(0, (where.heads, -1))[head]  # (d_k, d)
     norms = A.abs() * (V @ W_o).norm(dim=-1)  # (N, T)
+    if silent(trace, site, head):
+        return Contribution(torch.zeros_like(norms).float(), A.float(), None)
     shares = norms / norms.sum(-1, keepdim=True).clamp_min(torch.finfo(norms.dtype).tiny)
     return Contribution(norms.float(), A.float(), float((A - shares).abs().sum(-1).mean() / 2))
+
+
+def silent(trace: Trace, site: str, head: int) -> bool:
+    """Whether an edit lets nothing of a head through."""
+    Z, M = f"{site}.Z", f"{site}.M"
+    return (Z in trace.edited and not trace[Z][head].any()) or (M in trace.edited and not trace[M].any())
 
 
 def site_of(trace: Trace, site: str) -> Site:

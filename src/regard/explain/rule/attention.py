@@ -80,13 +80,13 @@ def mask(asked: Asked, node: Node) -> Reason:
     visible = j <= i and (window is None or j > i - window)
     x = float(asked.numbers(name)[asked.index])
     value = x if visible else -math.inf
-    reason = "it comes later" if j > i else f"it is further back than {window} tokens"
+    reason = "it comes later" if j > i else f"it is {i - j} back, and the last {window} are seen, itself included"
     note = "" if visible else f"Token {i} may not look at token {j}: {reason}. e^-∞ is 0, so its weight will be 0."
     symbols = place(name, asked.index) if visible else "-∞"
     terms = Terms(torch.tensor([x] if visible else []), lambda k: Term(x, (asked.operand(name, asked.index, x),)))
     latex = f"{asked.left} = {number(value) if visible else '-' + chr(92) + 'infty'}"
     python = at(name, asked.index) if visible else "-math.inf"
-    return Reason(value, terms, 0.0, symbols, number(x) if visible else "-∞", latex, python, note)
+    return Reason(value, terms, 0.0, symbols, number(x) if visible else "", latex, python, note)
 
 
 def softmax(asked: Asked, node: Node) -> Reason:
@@ -98,7 +98,8 @@ def softmax(asked: Asked, node: Node) -> Reason:
     shares, value = e / total, float(e[j]) / total
 
     def make(k: int) -> Term:
-        return Term(float(shares[k]), (asked.operand(name, (*before, k), s[k], 2 if len(before) == 2 else None),))
+        operand = asked.operand(name, (*before, k), s[k], 2 if len(before) == 2 else None)
+        return Term(float(shares[k]), (operand,), ("e^", " / Σ"))
 
     # Taken from every exponent, the largest cancels; without that e^… might not fit.
     shift, unit = ("", math.exp(top)) if abs(top) < 30 else (f" - {number(top)}", 1.0)
@@ -110,7 +111,8 @@ def softmax(asked: Asked, node: Node) -> Reason:
     latex = f"{asked.left} = \\frac{{e^{{{exponent}}}}}{{{below}}} = {number(value)}"
     far = top - float(s[j]) if value else 0.0  # the exponent is rounded in proportion to its size
     rounding = value * (16 + math.sqrt(len(s)) + 2 * far) + 1e-30
-    note = "The terms are the shares of the sum below the line; hidden keys have a share of 0."
+    hidden = "; hidden keys have a share of 0" if bool((s == -math.inf).any()) else ""
+    note = f"The terms are the shares of the sum below the line{hidden}."
     return Reason(
         value, Terms(shares, make), rounding, symbols, numbers, latex, f"{at(name, before)}.softmax(-1)[{j}]", note
     )

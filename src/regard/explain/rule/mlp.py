@@ -27,7 +27,7 @@ def activation(asked: Asked, node: Node) -> Reason:
     shown = kind.replace("_", "\\_")
     return Reason(
         value,
-        Terms(torch.tensor([value]), lambda k: Term(value, (operand,))),
+        Terms(torch.tensor([value]), lambda k: Term(value, (operand,), (f"{kind}(", ")"))),
         16 * (abs(value) + min(abs(x), 1.0)),
         f"{kind}({operand.label})",
         f"{kind}({number(x)})",

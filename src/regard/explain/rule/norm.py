@@ -39,7 +39,7 @@ def variance(asked: Asked, node: Node) -> Reason:
 
     def make(k: int) -> Term:
         factors = (asked.operand(name, (i, k), x[k]), asked.operand(mean, (i, 0), mu))
-        return Term(float(values[k]), factors)
+        return Term(float(values[k]), factors, ("(", " - ", f")² / {len(x)}"))
 
     terms, total = Terms(values, make), float(values.sum())
     rounding = float((away.abs() * (x.abs() + abs(mu) + away.abs())).mean()) * 2 * rounds(len(x))
@@ -71,9 +71,10 @@ def normalise(asked: Asked, node: Node) -> Reason:
     above, below = (f"({letter(name)}[{i}, {c}] - μ[{i}])", "σ²") if mean else (f"{letter(name)}[{i}, {c}]", "ms")
     shown = f"({number(x)} - {number(mu)})" if mean else number(x)
     top = f"{number(x)} - {number(mu)}" if mean else number(x)
+    signs = ("(", " - ", ") / √(", " + ", ")") if mean else ("", " / √(", " + ", ")")
     return Reason(
         value,
-        Terms(torch.tensor([value]), lambda k: Term(value, factors)),
+        Terms(torch.tensor([value]), lambda k: Term(value, factors, signs)),
         8 * (abs(x) + abs(mu) + abs(x - mu)) / root,
         f"{above} / √({below}[{i}] + ε)",
         f"{shown} / √({number(square)} + {eps:g})",

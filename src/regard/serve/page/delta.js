@@ -1,13 +1,40 @@
 /**
  * The difference of two runs, token by token.
  *
- * In: a node and a place in it, in the second run's coordinates. Out: second − first. When the two have different
- * tokens, the server says which stand for each other; a token without a partner has no difference (not a number, drawn
- * hatched).
+ * In: a node and a place in it, in the second run's coordinates. Out: second − first. When the two have different tokens, the
+ * server says which stand for each other. Where there is no difference to show (a token without a partner, what a mask hides)
+ * the value is not a number, drawn hatched, and `absent` says which of these it is.
  */
 
 /** b − a, where −∞ − (−∞) is no change. */
 export const minus = (b, a) => (b === a ? 0 : b - a);
+
+/** Why an entry has no difference, by its number in `absent`; 0: it has one. */
+export const ABSENT = ["", "no counterpart in A", "hidden in A and in B", "hidden in A", "hidden in B"];
+const [ALONE, BOTH, IN_A, IN_B] = [1, 2, 3, 4];
+
+/** An entry of the difference: [value, why there is none]. `a`: undefined where the token has no partner. */
+function between(b, a) {
+  if (a === undefined) return [NaN, ALONE];
+  const [before, after] = [a === -Infinity, b === -Infinity];
+  return before || after ? [NaN, before && after ? BOTH : before ? IN_A : IN_B] : [minus(b, a), 0];
+}
+
+/** {shape, values, absent} of entries `b` and their partners. */
+function subtracted({ shape, values }, partner) {
+  const [out, absent] = [new Float32Array(values.length), new Uint8Array(values.length)];
+  values.forEach((value, k) => ([out[k], absent[k]] = between(value, partner(k))));
+  return { shape, values: out, absent };
+}
+
+/** b − a of one number in words. */
+export function changeOf(b, a, written) {
+  const [value, none] = between(b, a);
+  return ABSENT[none] || written(value);
+}
+
+/** Entry k of a difference in words, or `words` where it has a number. */
+export const absence = (absent, k, words) => ABSENT[absent?.[k] ?? 0] || words;
 
 const sameTokens = (a, b) => String([a.ids, a.target_ids]) === String([b.ids, b.target_ids]);
 const itself = { get: (i) => i };
@@ -25,22 +52,26 @@ export function apart(b, a, maps) {
   return gather(a, b, maps.map((map) => ({ map, first: 0 })));
 }
 
-/** `difference(backend, base, other, node, at)` → {shape, values}. */
+/** `difference(backend, base, other, node, at)` → {shape, values, absent}. */
 export async function difference(backend, base, other, node, at) {
   const after = backend.slice(other.trace, node, at);
-  if (sameTokens(base, other)) {
+  const [there, here] = [base, other].map(({ nodes }) => nodes.find(({ name }) => name === node));
+  if (here && !there) return alone(await after);
+  if (sameTokens(base, other) && String(here?.shape) === String(there?.shape)) {
     const [a, b] = await Promise.all([backend.slice(base.trace, node, at), after]);
-    return { shape: b.shape, values: b.values.map((value, i) => minus(value, a.values[i])) };
+    return subtracted(b, (k) => a.values[k]);
   }
   const [b, partner] = await Promise.all([after, partnersOf(backend, base, other)]);
-  const { axes, shape } = other.nodes.find(({ name }) => name === node);
+  const { axes, shape } = here;
   const chosen = choices(at, shape).map((part, axis) => ({ ...part, map: partner[axes[axis].replace(/ key$/, "")] }));
   const asked = chosen.map(({ one, map }) => (one === null ? ":" : map ? map.get(one) : one));
-  const lost = { shape: b.shape, values: b.values.map(() => NaN) };
-  if (asked.includes(undefined)) return lost;
+  if (asked.includes(undefined)) return alone(b);
   const a = await backend.slice(base.trace, node, asked);
   return gather(a, b, chosen.filter(({ one }) => one === null));
 }
+
+/** What is in the second run only. */
+export const alone = (b) => subtracted(b, () => undefined);
 
 /** An index of a node in the second run → the same number's in the first, or null where a token has no partner. */
 export async function indexBefore(backend, base, other, node, index) {
@@ -64,17 +95,15 @@ function choices(at, shape) {
 
 /** Each entry of b minus its partner in a, which holds the same axes whole. */
 function gather(a, b, axes) {
-  const values = new Float32Array(b.values.length);
-  for (let i = 0; i < values.length; i++) {
+  return subtracted(b, (i) => {
     let [rest, at, stride] = [i, 0, 1];
     for (let axis = b.shape.length - 1; axis >= 0; axis--) {
       const here = (rest % b.shape[axis]) + axes[axis].first;
       rest = Math.floor(rest / b.shape[axis]);
       const there = axes[axis].map ? axes[axis].map.get(here) : here;
-      at = there === undefined ? NaN : at + there * stride;
+      at = there < a.shape[axis] ? at + there * stride : NaN; // another model may have fewer heads or features
       stride *= a.shape[axis];
     }
-    values[i] = Number.isNaN(at) ? NaN : minus(b.values[i], a.values[at]);
-  }
-  return { shape: b.shape, values };
+    return Number.isNaN(at) ? undefined : a.values[at];
+  });
 }

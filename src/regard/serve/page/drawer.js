@@ -6,7 +6,7 @@
  * derivation, and the trail leads back.
  */
 
-import { minus } from "regard/delta.js";
+import { changeOf } from "regard/delta.js";
 import { announce, button, el, format, formula, sentence, signed } from "regard/dom.js";
 import { changes, MOST, terms } from "regard/parts/why-terms.js";
 
@@ -37,7 +37,7 @@ export async function drawer(root, ctx) {
     root.replaceChildren(...(before ? changed(ctx, before, why) : derivation(ctx, why, expand)));
     if (root.dataset.shown !== key(node, index)) {
       root.scrollTop = 0;
-      announce(`${why.label ?? node}: ${format(why.value)}. ${why.symbols}`);
+      announce(`${why.label ?? node}: ${format(why.value)}. ${why.edited ? why.note : why.symbols}`);
     }
     root.dataset.shown = key(node, index);
   } catch (error) {
@@ -71,9 +71,10 @@ function derivation(ctx, why, expand) {
     trail(ctx),
     named(why),
     el("p", { class: "why-value" }, format(why.value, 4)),
-    el("p", { class: "why-symbols" }, formula(why.symbols)),
+    why.edited ? el("p", { class: "why-note" }, why.note) : null,
+    el("p", { class: "why-symbols" }, unedited(why), formula(why.symbols)),
     why.numbers ? el("p", { class: "why-numbers" }, formula(why.numbers)) : null,
-    why.note ? el("p", { class: "why-note" }, why.note) : null,
+    why.note && !why.edited ? el("p", { class: "why-note" }, why.note) : null,
     terms(ctx, why, expand),
     check(why),
     copies(why),
@@ -81,21 +82,23 @@ function derivation(ctx, why, expand) {
   ].filter(Boolean);
 }
 
+/** An edited number does not follow from its formula. */
+const unedited = ({ edited }) => (edited ? el("i", {}, "without the edit: ") : null);
+
 /** With Δ: what it was, what it is, and which of its terms made the difference. */
 function changed(ctx, before, why) {
-  const apart = minus(why.value, before.value);
   const alike = why.note === before.note;
   const run = (name, one) => [
-    one.numbers ? el("p", { class: "why-numbers" }, el("i", {}, `${name}: `), formula(one.numbers)) : null,
+    one.numbers ? el("p", { class: "why-numbers" }, el("i", {}, `${name}${one.edited ? ", without the edit" : ""}: `), formula(one.numbers)) : null,
     one.note && !alike ? el("p", { class: "why-note" }, el("i", {}, `${name}: `), one.note) : null,
   ];
   return [
     top(ctx),
     trail(ctx),
     named(why),
-    el("p", { class: "why-value" }, signed(apart, 4)),
+    el("p", { class: "why-value" }, changeOf(why.value, before.value, (change) => signed(change, 4))),
     el("p", { class: "why-change" }, `${format(before.value, 4)} before → ${format(why.value, 4)} after`),
-    el("p", { class: "why-symbols" }, formula(why.symbols)),
+    el("p", { class: "why-symbols" }, unedited(why), formula(why.symbols)),
     ...run("before", before),
     ...run("after", why),
     alike && why.note ? el("p", { class: "why-note" }, why.note) : null,
@@ -147,7 +150,7 @@ function trail(ctx) {
 }
 
 function check(why, run = "") {
-  const agree = why.agrees
+  const agree = why.edited ? el("span", {}, "set by an edit") : why.agrees
     ? el("span", { class: "agrees" }, "✓ equal within float32 rounding")
     : el("span", { class: "differs" }, `✗ differs by ${format(why.difference, 3)}`);
   const line = (name, value) => [el("dt", {}, name), el("dd", {}, exact(value))];
@@ -155,7 +158,12 @@ function check(why, run = "") {
     "div",
     { class: "check" },
     run ? el("h3", {}, run) : null,
-    el("dl", {}, line("captured", why.value), why.recomputed === null ? null : line("recomputed", why.recomputed)),
+    el(
+      "dl",
+      {},
+      line("captured", why.value),
+      why.recomputed === null ? null : line(why.edited ? "without the edit" : "recomputed", why.recomputed),
+    ),
     why.recomputed === null ? null : agree,
   );
 }
@@ -181,7 +189,7 @@ function copy(name, text) {
 /** The same as an exercise: what is given, and what is asked. */
 function question(why) {
   const operands = new Map(why.terms.flatMap(({ factors }) => factors).map(({ label, value }) => [label, value]));
-  if (!operands.size) return "";
+  if (!operands.size || why.edited) return "";
   const given = [...operands].map(([label, value]) => `${label} = ${format(value)}`).join(", ");
   const rest = why.rest?.count ? ` The other ${why.rest.count} terms sum to ${format(why.rest.sum)}.` : "";
   return `Given ${given}.${rest}\nWork out ${why.symbols}.\nAnswer: ${format(why.value)}`;

@@ -14,12 +14,12 @@ const PARTS = {
   mlp: "MLP",
   norm_1: "first norm",
   norm_2: "second norm",
-  norm_cross: "norm before cross attention",
+  norm_cross: "norm of cross attention",
   final_norm: "final norm",
   residual_1: "residual around attention",
   residual_2: "residual around the MLP",
   residual_cross: "residual around cross attention",
-  scaling: "scaling by √d_k",
+  scaling: "scaling of the scores",
   mask: "mask",
   positions: "positions",
   rotary: "rotation by position",
@@ -42,9 +42,11 @@ function offers(ctx) {
   const stack = model.stacks.find(({ name }) => name === site.stack) ?? model.stacks[0];
   const block = site.site.slice(0, site.site.lastIndexOf("."));
   const here = site.kind === "cross" ? "cross" : "1";
+  const { scale, d_k } = ctx.nodes.get(`${site.site}.scores`).facts;
+  const rooted = Math.abs(scale * Math.sqrt(d_k) - 1) < 1e-6;
   const list = [
     [`head ${ctx.head} off`, `${site.site}.head.${ctx.head}`, "zero"],
-    ["scaling by √d_k off", `${site.site}.scaling`, "off"],
+    scale !== 1 && [`scaling ${rooted ? "by √d_k" : "of the scores"} off`, `${site.site}.scaling`, "off"],
     ctx.nodes.has(`${site.site}.masked`) && ["mask off", `${site.site}.mask`, "off"],
     [`residual around ${site.kind === "cross" ? "cross " : ""}attention off`, `${block}.residual_${here}`, "off"],
     ["residual around the MLP off", `${block}.residual_2`, "off"],

@@ -46,6 +46,9 @@ const kept = PANELS.filter(([id]) => backend.live || (id !== "training" && id !=
 const panels = () => kept.filter(([, , of]) => !of || of === (held.model?.recurrent ? "recurrent" : "transformer"));
 const state = createState((next) => update(next));
 const held = { models: [], model: null, base: null, other: null, asked: {} };
+const COMPARED = ["edits", "against", "rival", "mode"]; // what the second run is made from
+const ALONE = { edits: {}, against: "", rival: "" }; // no second run
+let last = null; // what COMPARED was when a stage was last drawn
 let turn = 0;
 
 /** Ask `make()` only when `question` differs from the last one asked under `name`. */
@@ -86,8 +89,12 @@ async function runs(now) {
   await once("other", { plain, rival, edits: now.edits }, async () => {
     if (!rival && !changed) return null;
     busy(changed ? "Running again with the edits…" : "Running what it is compared with…");
-    const run = rival ? await backend.trace(rival) : held.base;
-    return changed ? backend.fork(run.trace, now.edits) : run;
+    try {
+      const run = rival ? await backend.trace(rival) : held.base;
+      return changed ? await backend.fork(run.trace, now.edits) : run;
+    } catch (error) {
+      throw Object.assign(error, { second: true });
+    }
   });
 }
 
@@ -141,8 +148,24 @@ async function update(now) {
     if (mine !== turn) return;
     draw(state.now);
   } catch (error) {
-    if (mine === turn) refuse(error);
+    if (mine === turn) (error.second && error instanceof Refused ? takeBack : refuse)(error);
   }
+}
+
+/**
+ * The second run was refused: the stage stays as it was, or is that of the first run, the edit is not on, and a sentence says why.
+ * What was wished can be tried again, from the text on, since a server forgets runs.
+ */
+async function takeBack({ message }) {
+  const wish = Object.fromEntries(COMPARED.map((key) => [key, state.now[key]]));
+  const again = el("button", { type: "button", on: { click: () => ((held.asked = {}), state.set(wish)) } }, "Try again");
+  const mine = turn;
+  const fitting = last && COMPARED.some((key) => last[key] !== wish[key]) ? last : ALONE; // what fitted another text may not this one
+  state.note(fitting);
+  await runs(state.now).catch(() => (state.note(ALONE), runs(state.now))).then(() => mine === turn && draw(state.now), refuse);
+  if (mine !== turn || !places.stage.querySelector(".panel")) return;
+  places.stage.prepend(el("div", { class: "refused" }, sentence("error", message), el("p", { class: "row" }, again)));
+  places.stage.scrollTop = 0;
 }
 
 /** Fill in a model and a text where the address names none; false when that changed the state. */
@@ -174,11 +197,13 @@ function draw(now) {
   document.body.dataset.drawer = now.node ? "open" : "closed";
   edits(places.footer, ctx);
   timeline(places.footer, ctx);
-  stage(places.stage, ctx, panels()).then(() => {
+  last = Object.fromEntries(COMPARED.map((key) => [key, now[key]]));
+  places.stage.querySelector(".refused")?.remove();
+  refocus(focused);
+  return stage(places.stage, ctx, panels()).then(() => {
     places.stage.removeAttribute("aria-busy");
     refocus(focused);
   });
-  refocus(focused);
 }
 
 /** After drawing, the keyboard is where it was; who has left a field that is still there is not taken back to it. */

@@ -6,6 +6,7 @@
  *
  *   matrix(root, {
  *     values: Float32Array, shape: [R, C],          // row-major
+ *     absent,                                       // of a difference: why entries have none, see delta.js
  *     rows: [label…] | null, cols: [label…] | null, // null: no labels drawn, numbers read out
  *     title: "weights", subtitle: "softmax of each row", // text or an element; with an element also give `say`
  *     axes: ["query", "key"],                       // words for reading a cell aloud
@@ -23,6 +24,7 @@
  *   }) → a Matrix: its `element`, and move(r, c), hover(r, c), show(values), zoom(factor), focus()
  */
 
+import { absence } from "regard/delta.js";
 import { announce, button, el, format } from "regard/dom.js";
 import { clamp, plan } from "regard/layout.js";
 import { paint } from "regard/paint.js";
@@ -105,7 +107,7 @@ class Matrix {
     this.zooms = el("span", { class: "zooms", hidden: true }, zooms);
     const heading = title ? el("span", { class: "matrix-title", data: { role } }, title) : null;
     const under = subtitle ? el("span", { class: "matrix-subtitle" }, subtitle) : null;
-    const key = this.options.legend === false ? null : flat ? "all 0" : legend(scale, bound, clipped);
+    const key = this.options.legend === false ? null : flat ? (this.values.every(Number.isFinite) ? "all 0" : "0 where there is a number") : legend(scale, bound, clipped);
     this.element = el(
       "figure",
       { class: "matrix" },
@@ -155,7 +157,8 @@ class Matrix {
   say(cell, aloud = false) {
     if (!cell) return this.readout.replaceChildren();
     const { rows, cols, axes, say } = this.options;
-    const value = format(this.values[cell[0] * this.C + cell[1]]);
+    const at = cell[0] * this.C + cell[1];
+    const value = absence(this.options.absent, at, format(this.values[at]));
     const [row, col] = [rows?.[cell[0]] ?? String(cell[0]), cols?.[cell[1]] ?? String(cell[1])];
     this.readout.replaceChildren(el("b", {}, value), ` ${row}, ${cols ? "" : `${axes[1]} `}${col}`);
     if (aloud) announce(`${say}, ${axes[0]} ${row}, ${axes[1]} ${col}: ${value}`);

@@ -25,7 +25,7 @@ export function offline(element) {
   notice(file);
 
   function honours(place, what) {
-    if (file.edited.length || file.model.recurrent) return false; // two edits, and a step after another, take the model
+    if (file.trace.edited.length || file.model.recurrent) return false; // two edits, and a step after another, take the model
     if (file.keeps.weights) return changeOf(graph, place, what).length > 0;
     const off = headOff({ [place]: what });
     return Boolean(off && file.without?.ids?.[off.site]) && changeOf(graph, place, what).length > 0;
@@ -40,7 +40,7 @@ export function offline(element) {
       if (!file.keeps.weights && Object.keys(edits).length > 1) throw new Refused(ONE_HEAD, 400);
       runs.set(id, createRun(file, graph, { id, edits, base: plain, changes: changesOf(graph, edits) }));
     }
-    return { ...file.trace, trace: id, edits };
+    return { ...file.trace, trace: id, edits, edited: [...runs.get(id).changes.keys()] };
   }
 
   return {
@@ -103,13 +103,14 @@ function span(entry, n) {
 }
 
 /** What kind of file this is, said once, in the footer. */
-function notice({ keeps, trace, edited, answers, model }) {
+function notice({ keeps, trace, answers, without, model }) {
+  const switchable = !model.recurrent && (keeps.weights || without?.ids);
   document.body.dataset.saved = [
     `Saved with regard: ${extent(keeps)}.`,
     answers ? `Each position keeps the ${answers.ids.shape.at(-1)} likeliest of ${answers.vocabulary} tokens by name.` : "",
-    edited.length
+    trace.edited.length
       ? `It was run with edits: ${Object.keys(trace.edits).join(", ")}.`
-      : `${model.recurrent ? "" : "Heads can be switched off here; "}another text takes regard itself.`.replace(/^a/, "A"),
+      : `${switchable ? "Heads can be switched off here; " : ""}another text takes regard itself.`.replace(/^a/, "A"),
   ].filter(Boolean).join(" ");
 }
 

@@ -24,12 +24,16 @@ export function timeline(root, ctx) {
     ? null
     : el("span", { class: "hint" }, "Play lets the model go on, token by token.");
   const controls = buttons(ctx, strip, () => empty?.remove());
+  const plain = Object.keys(ctx.state.edits).length
+    ? el("span", { class: "hint" }, "The model writes without the edits; they then act on the whole text.")
+    : null;
   root.append(el(
     "section",
     { class: "timeline", "aria-label": "Timeline" },
     el("h2", {}, "Timeline"),
     controls,
     empty,
+    plain,
     strip,
   ));
   strip.scrollLeft = strip.scrollWidth;

@@ -45,7 +45,8 @@ const LENSES = {
   async logit_lens(file, run, { token = -1 }) {
     plainOnly(run, "The logit lens");
     if (!file.lenses.logit_lens) throw new Refused("This model has no logit lens: no residual stream ends in words.", 404);
-    const { nodes, ids, probabilities } = file.lenses.logit_lens;
+    const { nodes, ids, probabilities, refused } = file.lenses.logit_lens;
+    if (refused) throw new Refused(refused, 400);
     const [a, p] = await Promise.all([unpack(ids), unpack(probabilities)]);
     const most = a.shape.at(-1);
     const tokens = a.shape.length === 3 ? a.shape[1] : 1;
@@ -70,14 +71,15 @@ const LENSES = {
   async contribution(file, run, { site, head = 0 }) {
     const A = await run.numbers(`${site}.weights`);
     const [, N, T] = A.shape;
-    const reach = await reachOf(file, run, site, head, A.shape[0]);
+    const silent = await isSilent(file, run, site, head);
+    const reach = silent ? new Float64Array(T) : await reachOf(file, run, site, head, A.shape[0]);
     const weights = upTo(N).map((i) => [...A.values.subarray((head * N + i) * T, (head * N + i + 1) * T)]);
     const norms = weights.map((row) => row.map((a, j) => Math.abs(a) * reach[j]));
     const apart = weights.map((row, i) => {
       const sum = norms[i].reduce((a, b) => a + b, 0) || Number.MIN_VALUE;
       return row.reduce((total, a, j) => total + Math.abs(a - norms[i][j] / sum), 0) / 2;
     });
-    return { norms, weights, disagreement: apart.reduce((a, b) => a + b, 0) / N };
+    return { norms, weights, disagreement: silent ? null : apart.reduce((a, b) => a + b, 0) / N };
   },
 
   gates: (file, run, { node }) => gates(run, node),
@@ -132,6 +134,14 @@ function mixed(R, { shape: [h, N], values: A }) {
     }
   }
   return out;
+}
+
+/** Whether an edit lets nothing of a head through. */
+async function isSilent(file, run, site, head) {
+  const edited = (name) => run.changes.has(name) || file.trace.edited.includes(name);
+  const none = async (name, from, to) => edited(name) && (await run.numbers(name)).values.subarray(from, to).every((x) => x === 0);
+  const { shape: [, N, d_k] } = await run.numbers(`${site}.Z`);
+  return (await none(`${site}.Z`, head * N * d_k, (head + 1) * N * d_k)) || (edited(`${site}.M`) && none(`${site}.M`));
 }
 
 /** ‖V[j] W_o[h]‖ for every key j. */

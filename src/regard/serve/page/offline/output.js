@@ -72,11 +72,13 @@ export async function output(file, run, answers, asked = {}) {
   if (!nodes.some(({ name }) => name === "logits")) throw new Refused(HEADLESS, 400);
   if (head === "classify") return classes("class", await answers.at(run, 0), labels);
   const length = (target_tokens ?? tokens).length;
-  const place = position ?? (head === "mlm" ? masked(file.trace) : length - 1);
+  const { deciding } = file.trace;
+  const word = deciding ? Math.max(0, deciding.findIndex((first) => first !== null)) : length - 1;
+  const place = position ?? (head === "mlm" ? masked(file.trace) : word);
   const outside = !(place >= 0 && place < length);
   if (outside) throw new Refused(`position is ${place}, but the run has ${length} of them, counted from 0.`, 400);
   const found = await answers.at(run, place);
-  if (head === "tag") return { ...classes("tags", found, labels), position: place };
+  if (head === "tag") return { ...classes("tags", found, labels), position: place, tagged: deciding[place] === place };
   const settings = { temperature, top_k, top_p, min_p };
   const chosen = cut(found, settings);
   const drawn = head === "lm" ? draw(file, place, found, chosen, settings, seed) : null;

@@ -1,8 +1,9 @@
 /**
  * Why a number is what it is: one rule per operation, from an index to the operands it was made of, in float64.
  *
- * In: a node, an index and its operands {name, shape, values}. Out: {recomputed, values, make, rounding, symbols, numbers,
- * latex, python, note}; `values` are the terms and `make(k)` gives the factors of one. `why.js` asks them.
+ * In: a node, an index and its operands {name, shape, values}. Out: {recomputed, values, make, signs, rounding, symbols,
+ * numbers, latex, python, note}; `values` are the terms, `make(k)` gives the factors of one, and `signs` what stands before,
+ * between and after them where they are no product. `why.js` asks them.
  */
 
 import { bend, rowOf, shares, sine as sineOf, turn, visible } from "regard/offline/compute.js";
@@ -136,7 +137,7 @@ export const RULES = {
     const values = shares(row);
     const label = before.length === 2 ? (k) => asked.tokens(x.name, 2)[k] : () => undefined;
     const make = (k) => [factor(x, [...before, k], label(k))];
-    const fraction = { s: row[j], most, below, count: width, value: values[j] };
+    const fraction = { s: row[j], most, below, count: width, value: values[j], hidden: row.includes(-Infinity) };
     return softmaxed(asked, x.name, before, fraction, { values, make });
   },
 
@@ -163,11 +164,11 @@ export const RULES = {
     const [, i, j] = index;
     const value = get(x, index);
     const seen = visible(i, j, window);
-    const reason = j > i ? "it comes later" : `it is further back than ${window} tokens`;
+    const reason = j > i ? "it comes later" : `it is ${i - j} back, and the last ${window} are seen, itself included`;
     const found = single(seen ? value : -Infinity, [factor(x, index)], {
       rounding: 0,
       symbols: seen ? place(x.name, index) : "-∞",
-      numbers: seen ? number(value) : "-∞",
+      numbers: seen ? number(value) : "",
       latex: `${left} = ${seen ? number(value) : "-\\infty"}`,
       python: seen ? at(x.name, index) : "-math.inf",
       note: seen ? "" : `Token ${i} may not look at token ${j}: ${reason}. e^-∞ is 0, so its weight will be 0.`,
@@ -250,6 +251,7 @@ export const RULES = {
       recomputed: sum,
       values,
       make: (k) => [factor(x, [i, k]), factor(mean, [i, 0])],
+      signs: ["(", " - ", `)² / ${d}`],
       rounding: spread * 2 * rounds(d),
       symbols: `1/${d} Σ_k (${letter(x.name)}[${i}, k] - μ[${i}])²`,
       numbers: `1/${d} · (${shown.join(" + ")} + …)`,
@@ -270,6 +272,7 @@ export const RULES = {
     const own = `${letter(X.name)}[${i}, ${c}]`;
     const top = mean ? `${number(x)} - ${number(mu)}` : number(x);
     return single(value, factors, {
+      signs: mean ? ["(", " - ", ") / √(", " + ", ")"] : ["", " / √(", " + ", ")"],
       rounding: (8 * (Math.abs(x) + Math.abs(mu) + Math.abs(x - mu))) / root,
       symbols: mean ? `(${own} - μ[${i}]) / √(σ²[${i}] + ε)` : `${own} / √(ms[${i}] + ε)`,
       numbers: `${mean ? `(${top})` : top} / √(${number(square)} + ${number(eps, 6)})`,
@@ -293,6 +296,7 @@ export const RULES = {
     const x = factor(X, asked.index);
     const value = bend(kind, x.value);
     return single(value, [x], {
+      signs: [`${kind}(`, ")"],
       rounding: 16 * (Math.abs(value) + Math.min(Math.abs(x.value), 1)),
       symbols: `${kind}(${x.label})`,
       numbers: `${kind}(${number(x.value)})`,
@@ -326,7 +330,7 @@ function averaged(power) {
 }
 
 /** The fraction of a softmax in words; also of one whose denominator is known only as a sum. */
-export function softmaxed(asked, name, before, { s, most, below, count, value }, { values, make }) {
+export function softmaxed(asked, name, before, { s, most, below, count, value, hidden = false }, { values, make }) {
   const j = asked.index.at(-1);
   const [shift, unit] = Math.abs(most) < 30 ? ["", Math.exp(most)] : [` - ${number(most)}`, 1];
   const S = letter(name);
@@ -336,11 +340,12 @@ export function softmaxed(asked, name, before, { s, most, below, count, value },
     recomputed: value,
     values,
     make,
+    signs: ["e^", " / Σ"],
     rounding: value * (16 + Math.sqrt(count) + 2 * (value ? most - s : 0)) + 1e-30,
     symbols: `e^${S}[${asked.index.join(", ")}] / Σ_k e^${S}[${row.join(", ")}]`,
     numbers: `e^(${exponent}) / Σ_k e^(…${shift}) = ${number(Math.exp(s - most) * unit)} / ${number(below * unit)}`,
     latex: `${asked.left} = \\frac{e^{${exponent}}}{\\sum_k e^{${subscript(name, row)}${shift}}} = ${number(value)}`,
     python: `${at(name, before)}.softmax(-1)[${j}]`,
-    note: "The terms are the shares of the sum below the line; hidden keys have a share of 0.",
+    note: `The terms are the shares of the sum below the line${hidden ? "; hidden keys have a share of 0" : ""}.`,
   };
 }

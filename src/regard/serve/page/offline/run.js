@@ -104,7 +104,7 @@ export function changeOf(graph, place, what) {
   const counted = /^(.*?)\.?(head|neuron|token)\.(\d+)$/.exec(place);
   if (counted) return countedOff(graph, counted[1], counted[2], Number(counted[3]));
   if (place === "positions") return [...graph.values()].flatMap(positionOff);
-  if (kind === "scaling" && graph.has(`${owner}.dots`)) return [[`${owner}.scores`, instead(`${owner}.dots`)]];
+  if (kind === "scaling" && graph.has(`${owner}.dots`) && graph.get(`${owner}.scores`).facts.scale !== 1) return [[`${owner}.scores`, instead(`${owner}.dots`)]];
   if (kind === "mask" && graph.has(`${owner}.masked`)) return [[`${owner}.masked`, instead(`${owner}.scores`)]];
   const residual = /^residual_(\w+)$/.exec(kind)?.[1];
   const sum = RESIDUALS[residual]?.map((name) => graph.get(`${owner}.${name}`)).find((node) => node?.op === "add");

@@ -42,11 +42,11 @@ export async function why(file, graph, run, answers, name, index, most = SHOWN) 
 
 function told(file, run, node, { index, most }, value, label, reason) {
   const order = ordered(reason.values);
-  const terms = order.slice(0, most).map((k) => term(reason.values[k], reason.make(k)));
+  const terms = order.slice(0, most).map((k) => term(reason.values[k], reason.make(k), reason.signs));
   const rest = order.slice(most);
   const difference = value === reason.recomputed ? 0 : Math.abs(value - reason.recomputed);
   const tolerance = EPSILON * reason.rounding;
-  const edited = (run.changes.has(node.name) || file.edited.includes(node.name)) && !(difference <= tolerance);
+  const edited = (run.changes.has(node.name) || file.trace.edited.includes(node.name)) && !(difference <= tolerance);
   const note = edited ? `Edited here: without the edit it would be ${number(reason.recomputed)}.` : reason.note;
   return {
     node: node.name,
@@ -69,7 +69,11 @@ function told(file, run, node, { index, most }, value, label, reason) {
   };
 }
 
-const term = (value, factors) => ({ label: factors.map(({ label }) => label).join(" × "), value, factors });
+function term(value, factors, signs = []) {
+  const between = signs.length ? signs : ["", ...factors.slice(1).map(() => " × "), ""];
+  const label = factors.map((factor, k) => factor.label + between[k + 1]).join("");
+  return { label: between[0] + label, value, factors, signs };
+}
 
 /** What must be said about a number that is not the one the run made. */
 function precision(file, run, name) {

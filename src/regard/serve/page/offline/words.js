@@ -40,7 +40,7 @@ export const at = (name, index) => `trace["${name}"][${index.join(", ") || "..."
 
 /** A number in `digits` significant ones: fixed point where that is short, otherwise a power of ten. */
 export function number(x, digits = 4) {
-  if (!Number.isFinite(x)) return Number.isNaN(x) ? "nan" : x < 0 ? "-inf" : "inf";
+  if (!Number.isFinite(x)) return Number.isNaN(x) ? "nan" : x < 0 ? "-∞" : "∞";
   if (x === 0) return Object.is(x, -0) ? "-0" : "0";
   const [mantissa, exponent] = x.toExponential(digits - 1).split("e");
   const power = Number(exponent);

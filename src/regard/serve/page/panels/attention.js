@@ -10,18 +10,19 @@ import { choice, el, formula, picker, sentence } from "regard/dom.js";
 import { synchronise } from "regard/matrix.js";
 import { alignment } from "regard/parts/alignment.js";
 import { rowInFocus } from "regard/parts/attention-row.js";
+import { captions, hiding, kindOf } from "regard/parts/captions.js";
 import { queryByKey } from "regard/parts/query-by-key.js";
 import { tokenOf } from "regard/parts/run.js";
 import { sidesOf } from "regard/tokens.js";
 
 const KINDS = { causal: "causal self-attention", self: "self-attention", cross: "cross attention" };
 
-/** The four pictures: node, title, what happens, scale. */
+/** The four pictures: node, title, scale. */
 const STAGES = [
-  ["dots", "Q K^T", () => "dot products", "diverging"],
-  ["scores", "÷ √d_k", ({ d_k }) => `scores: divided by √${d_k} = ${Number(Math.sqrt(d_k).toFixed(3))}`, "diverging"],
-  ["masked", "mask", () => "hidden entries become −∞", "diverging"],
-  ["weights", "softmax", () => "weights: each row sums to 1", "sequential"],
+  ["dots", "Q K^T", "diverging"],
+  ["scores", "scores", "diverging"],
+  ["masked", "mask", "diverging"],
+  ["weights", "softmax", "sequential"],
 ];
 
 function sitePicker(ctx) {
@@ -74,40 +75,40 @@ async function render(root, ctx) {
   const asked = STAGES.map(([what]) => (
     ctx.nodes.has(name(what)) ? ctx.data.slice(name(what), [head, ":", ":"]) : null
   ));
-  const [slices] = await Promise.all([Promise.all(asked), focus.load()]);
-  const d_k = ctx.nodes.get(name("Q"))?.shape.at(-1);
+  const [slices, numbers, past] = await Promise.all([Promise.all(asked), focus.load(), hiddenBefore(ctx)]);
+  const said = captions(ctx, site, numbers);
   const [, T] = slices.find(Boolean).shape;
   const first = [tokenOf(ctx, site.stack), Math.min(ctx.state.key, T - 1)];
 
-  const title = `${site.stack} · block ${site.layer} · ${KINDS[site.kind] ?? site.kind} · head ${head}`;
+  const title = `${site.stack} · block ${site.layer} · ${KINDS[kindOf(ctx.trace, site)]} · head ${head}`;
   root.append(el(
     "div",
     { class: "stage-head" },
     el("h2", { class: "stage-title" }, title),
     el("div", { class: "controls" }, sitePicker(ctx), headPicker(ctx)),
   ));
-  root.append(el("p", { class: "lead" }, LEADS[site.kind] ?? ""));
+  root.append(el("p", { class: "lead" }, lead(site, said.hidden, past)));
   const grid = root.appendChild(el("div", { class: "four" }));
   const together = queryByKey(ctx, sides, first, focus.draw);
-  const picture = ([what, title, words, scale], i) => together.picture(grid, slices[i], {
+  const picture = ([what, title, scale], i) => together.picture(grid, slices[i], {
     what,
-    title,
-    words: words({ d_k }),
+    title: what === "scores" ? said.scaled : title,
+    words: `${NAMES[what] ?? ""}${said[what]}`,
     scale,
     head,
     axes: ["query", "key"],
     say: `${what}, head ${head}`,
   });
-  synchronise(STAGES.map((one, i) => (slices[i] ? picture(one, i) : absent(grid, one))).filter(Boolean));
+  synchronise(STAGES.map((one, i) => (slices[i] ? picture(one, i) : absent(grid, one, said.hidden))).filter(Boolean));
   root.append(below);
   await together.begin();
 }
 
 /** A step that this site does not take. */
-function absent(grid, [what, title]) {
-  const words = what === "masked"
-    ? "No mask here: every query may look at every key, and the scores go straight into the softmax."
-    : "This network does not take this step.";
+function absent(grid, [what, title], hidden) {
+  const words = what !== "masked" ? "This network does not take this step."
+    : hidden ? `This network has no mask here; an edit hides among the scores: ${hidden}.`
+    : "No mask here: every query may look at every key, and the scores go straight into the softmax."; // prettier-ignore
   grid.append(el(
     "figure",
     { class: "matrix absent" },
@@ -117,10 +118,24 @@ function absent(grid, [what, title]) {
   return null;
 }
 
-const LEADS = {
-  causal: "Every token asks (query) and is looked up (key) in the same sentence; later tokens are hidden.",
-  self: "Every token asks (query) and is looked up (key) in the same sentence, before and after it.",
-  cross: "Queries come from the target, keys and values from the source.",
-};
+const NAMES = { scores: "scores: ", weights: "weights: " };
+
+/** Who asks whom, and what is hidden; with Δ also what was, where that differs. */
+function lead({ kind }, hidden, past) {
+  const who = kind === "cross"
+    ? "Queries come from the target, keys and values from the source"
+    : "Every token asks (query) and is looked up (key) in the same sentence";
+  const now = hidden || "nothing is hidden";
+  if (past !== null && past !== hidden) return `${who}. In A ${past || "nothing is hidden"}; in B ${now}.`;
+  return hidden ? `${who}; ${hidden}.` : kind === "cross" ? `${who}.` : `${who}, before and after it.`;
+}
+
+/** With Δ: what is hidden in the run before; else null. */
+async function hiddenBefore({ mode, base, data, site, head }) {
+  if (mode !== "delta") return null;
+  const nodes = new Map(base.nodes.map((node) => [node.name, node]));
+  const last = ["masked", "scores"].map((step) => `${site.site}.${step}`).find((name) => nodes.has(name));
+  return last ? hiding(nodes, site, await data.of(base).slice(last, [head, ":", ":"])) : null;
+}
 
 export default { id: "attention", title: "Attention", render };

@@ -10,6 +10,7 @@ import { button, choice, el, format, formula, number, picker, sentence } from "r
 import { matrix } from "regard/matrix.js";
 import { ACTIVATIONS, curve } from "regard/parts/activation.js";
 import { bar } from "regard/parts/bars.js";
+import { isEdited } from "regard/parts/captions.js";
 import { blockName, blockOf, blocksOf, largest, length, parameterOf, tokenOf } from "regard/parts/run.js";
 import { labelsOf } from "regard/tokens.js";
 
@@ -36,7 +37,7 @@ async function render(root, ctx) {
     el(
       "p",
       { class: "lead" },
-      formula(mlp.gated ? `out = (${bend}(x W_gate) ⊙ x W_up) W_down` : `out = ${bend}(x W_up + b) W_down + b`),
+      formula(written(ctx, mlp, bend)),
       el("span", { class: "hint" }, `: ${ctx.model.d} → ${stack.d_ff} → ${ctx.model.d} numbers, for every token alike`),
     ),
   );
@@ -58,6 +59,7 @@ async function render(root, ctx) {
         name: stack.activation,
         before: run.before,
         after: run.act,
+        edited: isEdited(ctx.trace, mlp.node("act")),
         label: labels[token],
         ask: (n) => ctx.ask(mlp.node("act"), [token, n]),
       }),
@@ -65,6 +67,15 @@ async function render(root, ctx) {
     strongest(ctx, mlp, token, run),
   ),);
   await whole(root, ctx, mlp, token, labels);
+}
+
+/** The whole of it in symbols, with the biases that there are. */
+function written(ctx, mlp, bend) {
+  const into = (layer, name) => `x W_${layer}${parameterOf(ctx, mlp.node(name), "bias") ? " + b" : ""}`;
+  const end = `W_down${parameterOf(ctx, mlp.node("out"), "bias") ? " + b" : ""}`;
+  if (!mlp.gated) return `out = ${bend}(${into("up", "up")}) ${end}`;
+  const up = into("up", "up");
+  return `out = (${bend}(${into("gate", "gate")}) ⊙ ${up.endsWith("b") ? `(${up})` : up}) ${end}`;
 }
 
 /** The token's row of every layer, and what each neuron adds to the output. */
@@ -85,7 +96,7 @@ async function gather(ctx, mlp, token) {
 /** hidden_n (w_n · out) / ‖out‖: how far neuron n goes in the direction that comes out; with the bias they sum to ‖out‖. */
 async function contributions(ctx, data, mlp, hidden, out) {
   const name = parameterOf(ctx, mlp.node("out")) ?? mlp.node("down.weight");
-  if (hidden.length * out.length * 4 > BIGGEST) return null;
+  if (hidden.length * out.length * 4 > BIGGEST || isEdited(ctx.trace, mlp.node("out"))) return null;
   try {
     const { values } = await data.slice(name);
     const [d, size] = [out.length, length(out) || 1];
@@ -167,7 +178,7 @@ function strongest(ctx, mlp, token, { up, gate, act, gated, hidden, adds, out })
   return el(
     "section",
     {},
-    el("h3", {}, `The ${top.length} neurons that add most`),
+    el("h3", {}, `The ${top.length} neurons that ${adds ? "add most" : "are largest"}`),
     el(
       "p",
       { class: "hint" },
@@ -175,7 +186,9 @@ function strongest(ctx, mlp, token, { up, gate, act, gated, hidden, adds, out })
         "Each neuron adds its number times its row of ",
         formula("W_down"),
         ". How far that goes in the direction of the output:",
-      ] : "The largest after the bend.",
+      ] : isEdited(ctx.trace, mlp.node("out"))
+        ? "The largest after the bend. An edit changes what the MLP hands on: it is not the sum of what they add."
+        : "The largest after the bend.",
     ),
     el(
       "div",
@@ -204,7 +217,7 @@ async function whole(root, ctx, mlp, token, labels) {
   const [wish, marked] = ctx.state.view.split(".");
   const layers = Object.keys(LAYERS).filter((name) => ctx.nodes.has(mlp.node(name)));
   const layer = layers.includes(wish) ? wish : "act";
-  const { shape, values } = await ctx.data.slice(mlp.node(layer));
+  const slice = await ctx.data.slice(mlp.node(layer));
   const column = Number(marked ?? -1);
   const holder = el(
     "section",
@@ -224,8 +237,7 @@ async function whole(root, ctx, mlp, token, labels) {
   root.append(holder);
   const wide = layer === "out" ? "feature" : "neuron";
   matrix(holder, {
-    values,
-    shape,
+    ...slice,
     rows: labels,
     cols: null,
     title: mlp.node(layer),

@@ -25,6 +25,7 @@ async function render(root, ctx) {
   const answer = await ctx.data.output(ask);
   const there = ctx.other && ctx.mode !== "a" ? await positionBefore(ctx, position) : null;
   const before = there === null ? null : await ctx.data.of(ctx.base).output({ ...ask, position: there }).catch(() => null);
+  if (ctx.mode === "delta" && !before) root.append(el("p", { class: "lead" }, "This place has no counterpart in A: what B says here."));
   await KINDS[answer.kind](root, ctx, { answer, before, position, there });
 }
 
@@ -87,6 +88,7 @@ function ofClass(root, ctx, shown) {
 
 async function ofTags(root, ctx, shown) {
   await tags(root, ctx, shown);
+  if (ctx.trace.deciding[shown.position] !== shown.position) return;
   spoke(root, ctx, shown, shown.answer.rows[0]);
 }
 

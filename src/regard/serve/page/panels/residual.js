@@ -5,8 +5,11 @@
  * per sum and summand with its vector and its length, the logit lens beside each block, and the norm number by number.
  */
 
+import { absence } from "regard/delta.js";
 import { button, choice, el, format, picker, sentence } from "regard/dom.js";
 import { bar } from "regard/parts/bars.js";
+import { isEdited } from "regard/parts/captions.js";
+import { untagged } from "regard/parts/classes.js";
 import { normWorkedOut } from "regard/parts/norm.js";
 import { blockOf, length, mostly, tokenOf } from "regard/parts/run.js";
 import { stream } from "regard/parts/stream.js";
@@ -44,9 +47,7 @@ async function render(root, ctx) {
     el("b", {}, "adds"),
     " to the vector of ",
     el("b", {}, label),
-    pre
-      ? ". Nothing is overwritten: what leaves the last block is the sum of the lines that begin with +."
-      : ", and after each sum the vector is normalised.",
+    without(ctx, stack, pre),
     many ? " One block is unfolded; choose another to see what it adds." : "",
   ));
   const [rows, lens] = await Promise.all([Promise.all(lines.map((line) => row(ctx, line, token))), logitLens(ctx, token, stack)]);
@@ -69,9 +70,21 @@ async function render(root, ctx) {
   await normWorkedOut(section, ctx, chosen, token, label);
 }
 
+/** What becomes of the sums: what the wiring says, and where an edit of this run changes that. */
+function without({ trace }, stack, pre) {
+  const sums = trace.nodes.filter(({ name, op }) => op === "add" && name.startsWith(`${stack}.`) && isEdited(trace, name));
+  const norms = trace.nodes.filter(({ name, op }) => op === "affine" && name.startsWith(`${stack}.`) && isEdited(trace, name));
+  const named = (nodes) => nodes.map(({ name }) => name).join(", ");
+  const wired = pre
+    ? ". Nothing is overwritten: what leaves the last block is what went into the first plus all that was added on the way"
+    : ", and after each sum the vector is normalised";
+  if (sums.length) return `. An edit changes ${named(sums)}: there the stream is not what it was plus what is added.`;
+  return !pre && norms.length ? `${wired}, but for ${named(norms)}, which an edit changes.` : `${wired}.`;
+}
+
 async function row(ctx, { node }, token) {
-  const { values } = await ctx.data.slice(node, [token, ":"]);
-  return { values, size: length(values) };
+  const { values, absent } = await ctx.data.slice(node, [token, ":"]);
+  return { values, absent, size: length(values) };
 }
 
 /** node → the likeliest pieces if the model stopped there. */
@@ -80,6 +93,7 @@ async function logitLens(ctx, token, stack) {
   if (ctx.trace.target_tokens && stack === "encoder") {
     return { tops: new Map(), refused: "The logit lens reads the decoder's stream; the encoder's is never turned into words." };
   }
+  if (ctx.trace.deciding && ctx.trace.deciding[token] !== token) return { tops: new Map(), refused: untagged(ctx, token) };
   try {
     const tops = ({ rows }) => new Map(rows.map(({ node, top }) => [node, top]));
     const ask = (data, at) => data.lens("logit_lens", { token: at }).then(tops);
@@ -96,16 +110,16 @@ async function logitLens(ctx, token, stack) {
 const SIGNS = { add: "+", sum: "=", norm: "∘", start: "", part: "+", folded: "⋮" };
 
 function table(ctx, lines, rows, { tops, past }, token, label, chosen) {
-  const longest = Math.max(...rows.map(({ size }) => size));
-  const heads = ["", "vector, each on its own scale", "length ‖x‖", tops.size ? "logit lens" : "", ""];
+  const longest = Math.max(...rows.map(({ size }) => size).filter(Number.isFinite));
+  const heads = ["", "vector, each on its own scale", "length ‖x‖", tops.size ? `logit lens${ctx.mode === "delta" && !past ? " of B" : ""}` : "", ""];
   const row = (line, i) => {
-    const { values, size } = rows[i];
+    const { values, absent, size } = rows[i];
     const { node, kind } = line;
     const cells = vector({
       values,
       bound: mostly(values),
       label: `${node} of ${label}`,
-      read: (f) => `${node}[${token}, ${f}] = ${format(values[f])}`,
+      read: (f) => `${node}[${token}, ${f}] = ${absence(absent, f, format(values[f]))}`,
       ask: (f) => ctx.ask(node, [token, f]),
       height: kind === "sum" || kind === "start" ? 20 : 12,
     });
@@ -114,7 +128,12 @@ function table(ctx, lines, rows, { tops, past }, token, label, chosen) {
       { class: `stream-${kind}` },
       el("th", { scope: "row", title: node }, el("span", { class: "stream-sign", "aria-hidden": "true" }, SIGNS[kind]), nameOf(ctx, line, chosen)),
       el("td", { class: "stream-cells" }, cells),
-      el("td", { class: "stream-size" }, bar(size, longest), el("span", { class: "number" }, format(size, 2))),
+      el(
+        "td",
+        { class: "stream-size" },
+        Number.isFinite(size) ? bar(size, longest) : null,
+        el("span", { class: "number" }, absence(absent, 0, format(size, 2))),
+      ),
       el("td", { class: "stream-lens" }, past?.has(node) ? turned(past.get(node), tops.get(node)) : guesses(tops.get(node))),
       el("td", { class: "stream-off" }, switchOf(ctx, line)),
     );

@@ -6,8 +6,9 @@
  */
 
 import { choice, el, format, formula, number, sentence } from "regard/dom.js";
-import { apart } from "regard/delta.js";
+import { alone, apart } from "regard/delta.js";
 import { matrix, synchronise } from "regard/matrix.js";
+import { workedFor } from "regard/parts/run.js";
 import { choosing, focusOf, labelsOf } from "regard/tokens.js";
 
 const NODES = { encoder: "encoder.reader.H", decoder: "decoder.states" };
@@ -60,8 +61,7 @@ async function render(root, ctx) {
     draw(i, c);
   };
   const picture = ([key, title, words, scale]) => matrix(root, {
-    values: shown[key],
-    shape: run.shape,
+    ...shown[key],
     rows: labels,
     title: ctx.mode === "delta" ? `Δ ${title}` : title,
     subtitle: ctx.mode === "delta" ? "after − before" : words,
@@ -90,13 +90,13 @@ async function render(root, ctx) {
 /** What is shown (with Δ the difference), and the run it is worked out for. */
 async function gather(ctx, stack, node) {
   const ask = (data) => data.lens("gates", { node });
-  if (ctx.mode !== "delta") return ask(ctx.data).then((run) => [run, run]);
+  const tensor = (run, key) => ({ shape: run.shape, values: run[key] });
+  const each = (of) => Object.fromEntries(PARTS.map(([key]) => [key, of(key)]));
+  if (ctx.mode !== "delta") return ask(ctx.data).then((run) => [each((key) => tensor(run, key)), run]);
   const [[before, after], partners] = await Promise.all([ctx.data.both(ask), ctx.data.partners()]);
   const map = stack === "decoder" ? partners.target : partners.source;
-  const tensor = (run, key) => ({ shape: run.shape, values: run[key] });
-  const changed = (key) => apart(tensor(after, key), tensor(before, key), [map, null]).values;
-  const lost = (key) => after[key].map(() => NaN);
-  return [Object.fromEntries(PARTS.map(([key]) => [key, before ? changed(key) : lost(key)])), after];
+  const changed = (key) => apart(tensor(after, key), tensor(before, key), [map, null]);
+  return [each((key) => (before ? changed(key) : alone(tensor(after, key)))), after];
 }
 
 /** One unit at one token, with its numbers; the state before is a link where it is a state of this run. */
@@ -114,7 +114,7 @@ function worked(root, ctx, { stack, node, labels, hidden }, run, i, c) {
       "section",
       { class: "work" },
       el("h3", {}, `Unit ${c} at “${labels[i]}”`),
-      ctx.mode === "delta" ? el("p", { class: "hint" }, "Worked out for the run after the edit.") : null,
+      workedFor(ctx),
       el(
         "p",
         { class: "worked" },

@@ -5,8 +5,10 @@
  * rows, positions, kinds) and their sum, and the sum worked out for the feature in focus.
  */
 
-import { el, number, sentence } from "regard/dom.js";
+import { el, format, number, sentence } from "regard/dom.js";
+import { absence } from "regard/delta.js";
 import { matrix, synchronise } from "regard/matrix.js";
+import { isChanged, isEdited } from "regard/parts/captions.js";
 import { choosing, focusOf, labelsOf, piecesOf, show } from "regard/tokens.js";
 
 const TITLES = {
@@ -59,7 +61,7 @@ async function one(root, ctx, { stack, prefix, lit }) {
       ...slices[i],
       rows: labelsOf(ctx.trace, stack),
       title: TITLES[local] ?? local,
-      subtitle: (op === "sine" ? WORDS.sine : WORDS[local] ?? WORDS[op] ?? ""),
+      subtitle: wordsOf(ctx, { name, op, local }),
       axes: ["token", "feature"],
       say: local,
       fit: true,
@@ -76,13 +78,26 @@ async function one(root, ctx, { stack, prefix, lit }) {
   synchronise(pictures);
   root.append(worked);
   sum(worked, ctx, { stack, parts, slices }, row, 0);
-  if (!parts.some(({ name }) => name.endsWith(".positions"))) root.append(el(
-    "p",
-    { class: "lead" },
-    ctx.model.recurrent
-      ? "No positions are added here: the network reads one token after the other."
-      : "No positions are added here: they enter each attention as a rotation of Q and K.",
-  ));
+  if (!parts.some(({ name }) => name.endsWith(".positions"))) root.append(el("p", { class: "lead" }, elsewhere(ctx, stack)));
+}
+
+/** Where positions come in, if they are not added here. */
+function elsewhere({ model, trace }, stack) {
+  if (model.recurrent) return "No positions are added here: the network reads one token after the other.";
+  const turned = trace.nodes.filter(({ name, op }) => op === "rotate" && name.startsWith(`${stack}.`));
+  const off = turned.filter(({ name }) => isEdited(trace, name));
+  const where = "No positions are added here: they enter each attention as a rotation of Q and K";
+  return off.length === 0 ? `${where}.`
+    : off.length === turned.length ? "No positions are added here, and an edit switched off the rotation of Q and K by them."
+    : `${where}, which an edit changes at ${off.map(({ name }) => name).join(", ")}.`; // prettier-ignore
+}
+
+/** What a matrix is, and whether an edit wrote over it. */
+function wordsOf({ trace, nodes }, { name, op, local }) {
+  const { scale = 1 } = nodes.get(name).facts;
+  const words = op === "sine" ? WORDS.sine : WORDS[local] ?? WORDS[op] ?? "";
+  const times = local === "tokens" && scale !== 1 ? `, times ${format(scale)}` : "";
+  return `${words}${times}${isEdited(trace, name) ? "; an edit changes it in this run" : ""}`;
 }
 
 /** The row in focus: each stack has its own. */
@@ -125,6 +140,7 @@ function pieces(ctx, stack) {
 /** out[i, f] = tokens[i, f] + positions[i, f] + …, where the graph says it is a sum. */
 function sum(root, ctx, { stack, parts, slices }, r, f) {
   const at = new Map(parts.map(({ name }, i) => [name, i]));
+  const [width, { absent }] = [slices[0].shape[1], slices[0]];
   const value = (name) => number(ctx, slices[at.get(name)].values[r * slices[at.get(name)].shape[1] + f], name, [r, f]);
   const added = parts.filter(({ op }) => op === "add");
   const line = ({ name, inputs }) => {
@@ -134,13 +150,17 @@ function sum(root, ctx, { stack, parts, slices }, r, f) {
       value(input),
       el("span", { class: "from" }, ` ${input.split(".").at(-1)}`),
     ]);
-    return el("p", { class: "worked" }, el("code", {}, `${name}[${r}, ${f}]`), " = ", terms, " = ", value(name));
+    const of = (input) => slices[at.get(input)].values[r * width + f];
+    const sum = known.reduce((total, input) => total + of(input), 0);
+    const edited = isChanged(ctx.trace, name, of(name), sum) ? [format(sum), "; an edit made it "] : null;
+    return el("p", { class: "worked" }, el("code", {}, `${name}[${r}, ${f}]`), " = ", terms, " = ", edited, value(name));
   };
   root.replaceChildren(el(
     "section",
     { class: "work" },
     el("h3", {}, `Feature ${f} of “${labelsOf(ctx.trace, stack)[r]}”`),
-    added.length
+    absent?.[r * width + f] ? el("p", { class: "worked" }, `${absence(absent, r * width + f)}: there is no difference to work out.`)
+      : added.length
       ? added.map(line)
       : el(
         "p",

@@ -31,7 +31,8 @@ export const ACTIVATIONS = {
 
 const [HIGH, EDGE] = [300, 30];
 
-export function curve({ name, before, after, label, ask }) {
+/** `edited`: whether an edit wrote over values after the function, so that a point may stand off the curve. */
+export function curve({ name, before, after, edited, label, ask }) {
   const [f] = ACTIVATIONS[name] ?? [null];
   const canvas = el(
     "canvas",
@@ -70,7 +71,9 @@ export function curve({ name, before, after, label, ask }) {
     const n = nearest(event);
     canvas.style.cursor = n === null ? "default" : "pointer";
     if (n === null) return untip();
-    tip(`neuron ${n}: ${name}(${format(before[n])}) = ${format(after[n])}`, event.clientX, event.clientY - 8);
+    const made = edited && f && Math.abs(f(before[n]) - after[n]) > 1e-2 * Math.abs(after[n]) + 1e-4 ? f(before[n]) : after[n];
+    const instead = made === after[n] ? "" : `; an edit made it ${format(after[n])}`;
+    tip(`neuron ${n}: ${name}(${format(before[n])}) = ${format(made)}${instead}`, event.clientX, event.clientY - 8);
   });
   canvas.addEventListener("pointerleave", untip);
   canvas.addEventListener("click", (event) => {

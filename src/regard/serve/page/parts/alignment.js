@@ -9,7 +9,7 @@ import { el } from "regard/dom.js";
 import { synchronise } from "regard/matrix.js";
 import { fraction, mixture, rowOf } from "regard/parts/attention-row.js";
 import { queryByKey } from "regard/parts/query-by-key.js";
-import { tokenOf } from "regard/parts/run.js";
+import { tokenOf, workedFor } from "regard/parts/run.js";
 import { sidesOf } from "regard/tokens.js";
 
 const PICTURES = [
@@ -72,8 +72,7 @@ function rowWorkedOut(root, ctx, sides) {
       z: rowOf(z, i),
       values,
     };
-    const after = ctx.mode === "delta" ? el("p", { class: "lead" }, "Worked out for the run after the edit.") : null;
-    root.replaceChildren(...[after].filter(Boolean));
+    root.replaceChildren(...[workedFor(ctx)].filter(Boolean));
     fraction(root, ctx, cell, run);
     mixture(root, ctx, cell, run, {
       letter: "h",
@@ -81,7 +80,7 @@ function rowWorkedOut(root, ctx, sides) {
       subtitle: "the states of the source, with their weights",
       node: H,
       index: (t, f) => [t, f],
-      sum: "what is read before this word",
+      together: "what is read before this word",
     });
   };
 }

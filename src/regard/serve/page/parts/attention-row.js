@@ -7,11 +7,13 @@
 
 import { el, format, formula, number } from "regard/dom.js";
 import { matrix } from "regard/matrix.js";
+import { handedOn, isChanged, isEdited } from "regard/parts/captions.js";
+import { workedFor } from "regard/parts/run.js";
 
 const SHOWN = 5; // terms written out; the rest is summed
 const GUTTER = 112; // pixels left of every strip, so that channels stand below each other
 
-/** `rowInFocus(root, ctx, sides)` → {load(), draw(i, j)}, both async. Of a difference, the run after is worked out. */
+/** `rowInFocus(root, ctx, sides)` → {load() → the head's numbers, draw(i, j)}, both async. Of a difference, the run after is worked out. */
 export function rowInFocus(root, ctx, sides) {
   const { site, head } = ctx;
   const data = ctx.mode === "delta" ? ctx.data.of(ctx.other) : ctx.data;
@@ -25,20 +27,17 @@ export function rowInFocus(root, ctx, sides) {
   const before = ctx.nodes.has(name("masked")) ? "masked" : "scores";
   // Whole heads are asked for, not rows: moving the cursor then asks nothing more.
   const whole = (what, h) => data.slice(name(what), [h, ":", ":"]);
-  const load = () => Promise.all([
-    whole("dots", head),
-    whole(before, head),
-    whole("weights", head),
-    whole("Z", head),
-    whole(Q, group(Q)),
-    whole(K, group(K)),
-    whole(V, group(V)),
-  ]);
+  const load = async () => {
+    const heads = { dots: head, scores: head, weights: head, Z: head, Q: group(Q), K: group(K), V: group(V) };
+    const asked = Object.entries(heads).map(async ([what, h]) => [what, await whole({ Q, K }[what] ?? what, h)]);
+    const masked = before === "masked" ? await whole("masked", head) : null;
+    return { ...Object.fromEntries(await Promise.all(asked)), masked };
+  };
   let turn = 0;
 
   const draw = async (i, j) => {
     const mine = ++turn;
-    const [dots, scores, weights, z, q, k, values] = await load();
+    const { dots, scores, masked, weights, Z, Q: q, K: k, V: values } = await load();
     if (mine !== turn) return;
     const cell = { i, j, query: sides.queries[i], key: sides.keys[j], keys: sides.keys };
     const run = {
@@ -47,15 +46,14 @@ export function rowInFocus(root, ctx, sides) {
       names: { Q, K, V },
       before,
       dots: rowOf(dots, i),
-      scores: rowOf(scores, i),
+      scores: rowOf(masked ?? scores, i),
       weights: rowOf(weights, i),
       q: rowOf(q, i),
       k: rowOf(k, j),
-      z: rowOf(z, i),
+      z: rowOf(Z, i),
       values,
     };
-    const after = ctx.mode === "delta" ? el("p", { class: "lead" }, "Worked out for the run after the edit.") : null;
-    root.replaceChildren(...[after].filter(Boolean));
+    root.replaceChildren(...[workedFor(ctx)].filter(Boolean));
     vectors(root, ctx, cell, run);
     fraction(root, ctx, cell, run);
     sum(root, ctx, cell, run);
@@ -78,7 +76,12 @@ function vectors(root, ctx, { i, j, query, key }, { q, k, values, dots, name, na
   const v = rowOf(values, j);
   const bound = most(q, k, v);
   const strips = el("div", { class: "strips" });
-  const dot = number(ctx, dots[j], name("dots"), [ctx.head, i, j]);
+  const made = q.reduce((sum, x, c) => sum + x * k[c], 0);
+  const size = q.reduce((sum, x, c) => sum + Math.abs(x * k[c]), 0);
+  const dot = asEdited(
+    isChanged(ctx.trace, name("dots"), dots[j], made, size) ? made : null,
+    number(ctx, dots[j], name("dots"), [ctx.head, i, j]),
+  );
   root.append(el(
     "section",
     { class: "work" },
@@ -126,10 +129,26 @@ const over = (upper, lower) => el(
   el("span", { class: "lower" }, lower),
 );
 
+/** What was worked out, and where an edit made something else of it, that too. `made`: null where nothing did. */
+const asEdited = (made, value) => (made === null ? value : [format(made), "; an edit made it ", value]);
+
+/** The powers of e of a row of scores, and their sum: {shift, power(t), total}. */
+export function powers(scores) {
+  const top = scores.reduce((most, s) => (s > most ? s : most), -Infinity);
+  const shift = top > 50 ? top : 0; // e^50 is as much as can be read; the fraction stays the same
+  const power = (t) => Math.exp(scores[t] - shift);
+  return { shift, power, total: [...scores.keys()].reduce((sum, t) => sum + power(t), 0) };
+}
+
 /** A_ij = e^{S_ij} / Σ_k e^{S_ik}, in symbols, in exponents, in numbers. */
 export function fraction(root, ctx, { i, j, query, key, keys }, { scores, weights, before, name }) {
   const section = root.appendChild(el("section", { class: "work" }, el("h3", {}, "Softmax of the row")));
-  const weight = number(ctx, weights[j], name("weights"), [ctx.head, i, j]);
+  const { shift, power, total } = powers(scores);
+  const made = power(j) / total;
+  const weight = asEdited(
+    isChanged(ctx.trace, name("weights"), weights[j], made, 1) ? made : null,
+    number(ctx, weights[j], name("weights"), [ctx.head, i, j]),
+  );
   if (!Number.isFinite(scores[j])) {
     section.append(el(
       "p",
@@ -142,10 +161,6 @@ export function fraction(root, ctx, { i, j, query, key, keys }, { scores, weight
     ));
     return;
   }
-  const top = scores.reduce((most, s) => (s > most ? s : most), -Infinity);
-  const shift = top > 50 ? top : 0; // e^50 is as much as can be read; the fraction stays the same
-  const power = (t) => Math.exp(scores[t] - shift);
-  const total = [...scores.keys()].reduce((sum, t) => sum + power(t), 0);
   const { shown, rest } = largest(scores, SHOWN, j);
   const e = (t) => el(
     "span",
@@ -183,13 +198,24 @@ function sum(root, ctx, cell, run) {
     subtitle: "the values, with their weights",
     node: run.name("V"),
     index: (t, f) => [run.group("V"), t, f],
-    sum: formula("their weighted sum; all heads side by side, times W_o, give M"),
+    together: isEdited(ctx.trace, run.name("M"))
+      ? "all heads together would give M; an edit changed it"
+      : formula("all heads side by side, times W_o, give M"),
   });
 }
 
 /** A weighted sum of rows: in symbols, then the rows and their mixture on one scale. `of`: what the rows are called. */
 export function mixture(root, ctx, { i, query, keys }, { weights, values, z, name }, of) {
   const [T, d] = values.shape;
+  const section = root.appendChild(el("section", { class: "work" }, el("h3", {}, of.role ? "Weighted sum of values" : "Weighted sum of states")));
+  const otherwise = handedOn(ctx.trace, name("Z"), z, weights, values);
+  const row = { values: z, shape: [1, d], rows: [query], title: "Z", node: name("Z"), index: (_, f) => [ctx.head, i, f] };
+  const form = { fit: true, gutter: GUTTER, cell: { h: 20, max: 40 }, axes: ["token", "channel"], ctx };
+  if (otherwise) {
+    section.append(el("p", { class: "worked" }, otherwise));
+    matrix(section, { ...form, ...row, subtitle: of.together });
+    return;
+  }
   const sizes = weights.map((a) => Math.abs(a) || -Infinity); // a weight of 0 adds nothing
   const { shown, rest } = largest(sizes, Math.min(SHOWN + 1, T), -1);
   const term = (t, at) => [
@@ -202,18 +228,10 @@ export function mixture(root, ctx, { i, query, keys }, { weights, values, z, nam
   const tail = rest.length
     ? el("span", { class: "others" }, ` + ${rest.length} more with weights of ${format(left)} together`)
     : null;
-  const section = root.appendChild(el("section", { class: "work" }, el("h3", {}, of.role ? "Weighted sum of values" : "Weighted sum of states")));
   section.append(el("p", { class: "worked" }, el("b", {}, "z"), el("sub", {}, query), " = ", shown.map(term), tail));
   const picked = new Float32Array(shown.length * d);
   shown.forEach((t, r) => picked.set(rowOf(values, t), r * d));
-  const share = {
-    fit: true,
-    gutter: GUTTER,
-    bound: most(picked, z),
-    cell: { h: 20, max: 40 },
-    axes: ["token", "channel"],
-    ctx,
-  };
+  const share = { ...form, bound: most(picked, z) };
   matrix(section, {
     ...share,
     values: picked,
@@ -226,14 +244,5 @@ export function mixture(root, ctx, { i, query, keys }, { weights, values, z, nam
     index: (r, f) => of.index(shown[r], f),
     legend: false,
   });
-  matrix(section, {
-    ...share,
-    values: z,
-    shape: [1, d],
-    rows: [query],
-    title: "Z",
-    subtitle: of.sum,
-    node: name("Z"),
-    index: (_, f) => [ctx.head, i, f],
-  });
+  matrix(section, { ...share, ...row, subtitle: ["their weighted sum; ", of.together] });
 }

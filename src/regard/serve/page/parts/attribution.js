@@ -5,6 +5,7 @@
  * to the answer bends (a pooler, a masked head) the logit is no sum of parts, and only the tokens are offered.
  */
 
+import { ABSENT } from "regard/delta.js";
 import { choice, el, format, number, picker, sentence, signed } from "regard/dom.js";
 import { bars } from "regard/parts/bars.js";
 import { bends, bound, partOf } from "regard/parts/run.js";
@@ -108,13 +109,16 @@ function summed(ctx, { parts, total, bias, was }, position, chosen, order) {
 function rests(ctx, { values, target_values: written, changed }) {
   const end = Math.max(bound(values), written ? bound(written) : 0);
   const colour = colours("diverging", end);
+  const figure = (value) => (changed && Number.isNaN(value) ? ABSENT[1]
+    : Math.abs(value) < end / 500 ? "0"
+    : format(value, end < 0.1 ? 4 : 2)); // prettier-ignore
   const token = (pieces) => (value, i) => {
     const back = colour(value);
     return el(
       "span",
       { class: "rest" },
       el("span", { class: "piece", style: { background: css(back), color: textOn(back) } }, show(pieces[i])),
-      el("span", { class: "number" }, Math.abs(value) < end / 500 ? "0" : format(value, end < 0.1 ? 4 : 2)),
+      el("span", { class: "number" }, figure(value)),
     );
   };
   return el(

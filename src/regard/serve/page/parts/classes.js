@@ -4,11 +4,11 @@
  * In: an answer of /output. Out: elements. Probabilities and logits are links to their derivations.
  */
 
-import { el, formula, number, signed } from "regard/dom.js";
+import { el, formula, number, sentence, signed } from "regard/dom.js";
 import { matrix } from "regard/matrix.js";
 import { bars } from "regard/parts/bars.js";
 import { share } from "regard/parts/pieces.js";
-import { labelsOf } from "regard/tokens.js";
+import { labelsOf, show } from "regard/tokens.js";
 
 const place = (ctx, position, id) => (ctx.nodes.get("logits").shape.length > 1 ? [position, id] : [id]);
 
@@ -40,6 +40,12 @@ function changed(rows, past) {
   return bars(rows.map(one), { from: "middle", label: "change of each label's probability", kind: "labels changed" });
 }
 
+/** Which token answers for the text: BART's is the last of what it wrote. */
+function answers({ nodes }) {
+  const row = ["pooler.dense", "head.dense", "logits"].map((name) => nodes.get(name)?.facts.row).find((one) => one !== undefined);
+  return row < 0 ? "last" : "first";
+}
+
 export function classes(ctx, shown) {
   const [best] = shown.answer.rows;
   return [
@@ -47,7 +53,7 @@ export function classes(ctx, shown) {
     el(
       "p",
       { class: "lead" },
-      "The whole text gets one answer, from the state of its first token. ",
+      `The whole text gets one answer, from the state of its ${answers(ctx)} token. `,
       formula("p = e^{logit} / Σ e^{logit}"),
       `, the sum over ${shown.answer.rows.length} classes.`,
     ),
@@ -55,16 +61,25 @@ export function classes(ctx, shown) {
   ];
 }
 
+/** Why a token has no tag. */
+export function untagged({ trace }, i) {
+  const [word, first] = [show(trace.tokens[i]), trace.deciding[i]];
+  return first === null
+    ? `“${word}” is not part of a word: it has no tag. Choose a word.`
+    : `“${word}” goes on with a word; its first piece, “${show(trace.tokens[first])}”, decides the tag.`;
+}
+
 export async function tags(root, ctx, shown) {
   const stack = ctx.model.stacks[0].name;
   const words = labelsOf(ctx.trace, stack);
-  const [{ shape, values }, said] = await Promise.all([
+  const [{ shape, values, absent }, said] = await Promise.all([
     ctx.data.slice("probabilities"),
     ctx.data.of(ctx.trace).slice("probabilities"),
   ]);
   const [N, C] = shape;
   const P = said.values;
   const best = (i) => [...Array(C).keys()].reduce((top, c) => (P[i * C + c] > P[i * C + top] ? c : top), 0);
+  const { deciding } = ctx.trace;
   const tagged = (word, i) =>
     el(
       "a",
@@ -75,27 +90,31 @@ export async function tags(root, ctx, shown) {
         data: { keep: `tag:${i}` },
       },
       el("span", { class: "piece" }, word),
-      el("span", { class: "tag" }, ctx.trace.labels[best(i)]),
+      deciding[i] === i ? el("span", { class: "tag" }, ctx.trace.labels[best(i)]) : null,
     );
   root.append(el("div", { class: "tagged-row" }, words.slice(0, N).map(tagged)));
+  if (deciding[shown.position] !== shown.position) return void root.append(sentence("empty", untagged(ctx, shown.position)));
   root.append(
     el("h3", {}, "What could ", el("b", {}, words[shown.position]), " be?"),
     labelled(ctx, { ...shown, answer: { ...shown.answer, rows: shown.answer.rows.slice(0, 8) } }),
   );
   const holder = root.appendChild(el("section", {}));
+  const kept = [...Array(N).keys()].filter((i) => deciding[i] === i); // a word's first piece decides; [CLS] is no word
+  const rowsOf = (all) => Float32Array.from(kept.flatMap((i) => [...all.subarray(i * C, (i + 1) * C)]));
   matrix(holder, {
-    values,
-    shape,
-    rows: words,
+    values: rowsOf(values),
+    absent: absent && kept.flatMap((i) => [...absent.subarray(i * C, (i + 1) * C)]),
+    shape: [kept.length, C],
+    rows: kept.map((i) => words[i]),
     cols: ctx.trace.labels,
     title: "probabilities",
-    subtitle: "token × tag",
+    subtitle: "word (its first piece) × tag",
     axes: ["token", "tag"],
     scale: ctx.mode === "delta" ? "diverging" : "sequential",
     ctx,
     node: "probabilities",
-    index: (r, c) => [r, c],
-    cursor: [shown.position, best(shown.position)],
+    index: (r, c) => [kept[r], c],
+    cursor: [kept.indexOf(shown.position), best(shown.position)],
     say: "probabilities of tags",
   });
 }

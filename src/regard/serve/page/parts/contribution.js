@@ -4,7 +4,7 @@
  * In: a site and the heads that are on. Out: numbers per head, and a table of where weight and contribution disagree most.
  */
 
-import { apart } from "regard/delta.js";
+import { alone, apart } from "regard/delta.js";
 import { el, format, formula, number, sentence } from "regard/dom.js";
 import { sidesOf } from "regard/tokens.js";
 
@@ -36,7 +36,7 @@ async function arrives(ctx, head, [N, T]) {
   const [[before, after], partners] = await Promise.all([ctx.data.both(ask), ctx.data.partners()]);
   const side = (stack) => (ctx.trace.target_tokens && stack === "decoder" ? partners.target : partners.source);
   const { from } = sidesOf(ctx.trace, ctx.site);
-  return before ? apart(after, before, from.map(side)).values : new Float32Array(N * T).fill(NaN);
+  return before ? apart(after, before, from.map(side)).values : alone(after).values;
 }
 
 /** Rows of lengths (nested or flat) → each as a share of its row's sum. */
@@ -53,6 +53,10 @@ function shares(norms, N, T) {
 /** Where weight and contribution differ most, in words with numbers. */
 export function disagreements(ctx, on, sides, numbers) {
   const [N, T] = [sides.queries.length, sides.keys.length];
+  if (on.every((h) => numbers.get(h).contribution.every((x) => x === 0))) return sentence(
+    "empty",
+    `An edit switched ${on.length > 1 ? "these heads" : "this head"} off: nothing of what is looked at arrives.`,
+  );
   const found = on.flatMap((h) => {
     const { weight, contribution } = numbers.get(h);
     return [...contribution.keys()].map((at) => ({

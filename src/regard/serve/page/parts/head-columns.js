@@ -5,6 +5,7 @@
  * an average. Out: a canvas to be walked through with the pointer or the arrow keys; Enter and click ask why.
  */
 
+import { ABSENT } from "regard/delta.js";
 import { announce, el, format } from "regard/dom.js";
 import { prepared } from "regard/parts/line-paint.js";
 import { tip, untip } from "regard/parts/tip.js";
@@ -54,7 +55,8 @@ export function headColumns(view, sides, ask) {
   }
 
   const words = ([at, k]) => {
-    const value = format(valueAt(numbers.get(on[at]).shown, view.alone, k, N, T));
+    const found = valueAt(numbers.get(on[at]).shown, view.alone, k, N, T);
+    const value = Number.isNaN(found) ? ABSENT[1] : format(found); // weights are numbers; only a difference may have none
     return `head ${on[at]}, ${labels()[k]}: ${value}${view.alone ? "" : " on average"}`;
   };
   function why([at, k]) {
@@ -101,9 +103,8 @@ const within = (i, count) => Math.min(Math.max(i, 0), count - 1);
 /** What stands in row k of a head's column: of the token that is alone, or of all queries on average. */
 function valueAt(shown, alone, k, N, T) {
   if (alone) return shown[alone.side === "query" ? alone.i * T + k : k * T + alone.i];
-  let sum = 0;
-  for (let i = 0; i < N; i++) sum += shown[i * T + k];
-  return sum / N;
+  const each = Array.from({ length: N }, (_, i) => shown[i * T + k]).filter((x) => !Number.isNaN(x));
+  return each.reduce((sum, x) => sum + x, 0) / each.length;
 }
 
 /** Where the first token's row begins and how high a row is. */

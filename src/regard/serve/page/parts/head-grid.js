@@ -6,6 +6,7 @@
  */
 
 import { announce, button, choice, el, format, picker, sentence } from "regard/dom.js";
+import { kindOf } from "regard/parts/captions.js";
 import { answering, canMeasure, measured, MEASURES } from "regard/parts/head-measures.js";
 import { siteName } from "regard/parts/run.js";
 import { colours } from "regard/scale.js";
@@ -99,7 +100,7 @@ async function fill(root, ctx, measure, write, hint) {
 function places(ctx, cells) {
   const groups = new Map();
   for (const site of ctx.trace.sites) {
-    const name = `${site.stack} · ${KINDS[site.kind] ?? site.kind}`;
+    const name = `${site.stack} · ${KINDS[kindOf(ctx.trace, site)]}`;
     groups.set(name, [...(groups.get(name) ?? []), site]);
   }
   const mlps = new Map();
@@ -206,18 +207,18 @@ function watcher(ctx) {
 /** A head's (N, T) as a picture of at most SMALL × SMALL, each pixel the largest weight it stands for. */
 function paintHead(canvas, { N, T, values }, signed) {
   const [high, wide] = [Math.min(N, SMALL), Math.min(T, SMALL)];
-  const most = new Float32Array(high * wide);
+  const most = new Float32Array(high * wide).fill(NaN); // stays so where a difference has no counterpart
   for (let i = 0; i < N; i++) {
     for (let j = 0; j < T; j++) {
       const at = Math.floor((i * high) / N) * wide + Math.floor((j * wide) / T);
       const value = values[i * T + j];
-      if (Math.abs(value) > Math.abs(most[at])) most[at] = value;
+      if (!(Math.abs(value) <= Math.abs(most[at])) && !Number.isNaN(value)) most[at] = value;
     }
   }
   const draw = () => {
     const colour = colours(signed ? "diverging" : "sequential", signed ? 0.5 : 1);
     const image = new ImageData(wide, high);
-    most.forEach((value, at) => image.data.set([...colour(value), 255], 4 * at));
+    most.forEach((value, at) => image.data.set([...colour(value), Number.isNaN(value) ? 0 : 255], 4 * at));
     [canvas.width, canvas.height] = [wide, high];
     canvas.getContext("2d").putImageData(image, 0, 0);
   };

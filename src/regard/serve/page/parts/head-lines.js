@@ -6,6 +6,7 @@
  * at a token leaves only its lines and writes their numbers; a click holds it.
  */
 
+import { ABSENT } from "regard/delta.js";
 import { button, choice, el, format, formula, number, sentence } from "regard/dom.js";
 import { disagreements, strengths } from "regard/parts/contribution.js";
 import { headColumns } from "regard/parts/head-columns.js";
@@ -76,7 +77,7 @@ function picture(ctx, { measure, on, sides, numbers }) {
   const mean = new Float32Array(N * T);
   for (const { shown } of numbers.values()) shown.forEach((x, at) => (mean[at] += x / on.length));
   const signed = measure === "difference" || ctx.mode === "delta";
-  const most = signed ? mean.reduce((top, x) => Math.max(top, Math.abs(x)), 0.02) : 1; // the strongest line
+  const most = signed ? mean.reduce((top, x) => (Math.abs(x) > top ? Math.abs(x) : top), 0.02) : 1; // the strongest line
   const view = { on, numbers, mean, N, T, signed, most, alone: null }; // alone: {side: "query" | "key", i} | null
   let held = null;
 
@@ -153,6 +154,7 @@ function picture(ctx, { measure, on, sides, numbers }) {
   function written(other) {
     const [i, j] = view.alone.side === "query" ? [view.alone.i, other] : [other, view.alone.i];
     const value = mean[i * T + j];
+    if (ctx.mode === "delta" && Number.isNaN(value)) return el("span", { class: "number" }, ABSENT[1]);
     if (on.length > 1 || measure !== "weight") return el("span", { class: "number" }, format(value));
     return number(ctx, value, `${ctx.site.site}.weights`, [on[0], i, j]);
   }

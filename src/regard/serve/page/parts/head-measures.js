@@ -51,10 +51,17 @@ export const canMeasure = (ctx, key) => !MEASURES[key].answer || (
   ctx.trace.head !== "none" && !(key === "attribution" && bends(ctx))
 );
 
+/** The token whose answer is measured: of a tagged text a word's first piece, whatever was chosen. */
+function measuredAt(ctx) {
+  const { deciding } = ctx.trace;
+  const chosen = answerOf(ctx);
+  return deciding ? deciding[chosen] ?? Math.max(0, deciding.findIndex((first) => first !== null)) : chosen;
+}
+
 /** "of “·cat”, the likeliest after “the”": which answer a measure is about. */
 export async function answering(ctx) {
-  const after = labelsOf(ctx.trace, ctx.trace.target_tokens ? "decoder" : ctx.model.stacks[0].name)[answerOf(ctx)];
-  const { rows: [best] } = await ctx.data.of(ctx.trace).output({ position: answerOf(ctx) });
+  const after = labelsOf(ctx.trace, ctx.trace.target_tokens ? "decoder" : ctx.model.stacks[0].name)[measuredAt(ctx)];
+  const { rows: [best] } = await ctx.data.of(ctx.trace).output({ position: measuredAt(ctx) });
   const where = { lm: ` after “${after}”`, mlm: ` in the place of “${after}”`, tag: ` for “${after}”` }[ctx.trace.head] ?? "";
   return `of “${show(best.piece)}”, the likeliest${where}`;
 }
@@ -69,10 +76,10 @@ async function compared(ctx, ask) {
 
 const ASK = {
   disagreement: async (data) => (await data.lens("disagreement")).sites,
-  attribution: async (data, ctx) => perSite(await data.lens("attribution", { token: answerOf(ctx), id: await likeliest(ctx) })),
+  attribution: async (data, ctx) => perSite(await data.lens("attribution", { token: measuredAt(ctx), id: await likeliest(ctx) })),
 };
 
-const likeliest = async (ctx) => (await ctx.data.of(ctx.trace).output({ position: answerOf(ctx) })).rows[0].id;
+const likeliest = async (ctx) => (await ctx.data.of(ctx.trace).output({ position: measuredAt(ctx) })).rows[0].id;
 
 /** Parts of a logit → by site a number per head; MLPs under "decoder.0.mlp". */
 function perSite({ parts }) {
@@ -100,7 +107,7 @@ export async function measured(ctx, measure, { found, progress, alive }) {
     found(await compared(ctx, (data) => ask(data, ctx)));
     return true;
   }
-  const token = answerOf(ctx);
+  const token = measuredAt(ctx);
   const effect = (site) => async (data) => (await data.lens("ablation", { token, site })).sites;
   const sites = ctx.trace.sites.filter(({ site }) => ctx.nodes.has(`${site}.M`)).reverse(); // what comes late is quick
   for (const [at, { site }] of sites.entries()) {

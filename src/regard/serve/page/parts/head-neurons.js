@@ -6,7 +6,9 @@
  */
 
 import { button, choice, el, format, formula, number } from "regard/dom.js";
-import { bound, largest, tokenOf } from "regard/parts/run.js";
+import { powers } from "regard/parts/attention-row.js";
+import { isChanged, isEdited } from "regard/parts/captions.js";
+import { bound, largest, tokenOf, workedFor } from "regard/parts/run.js";
 import { vector } from "regard/parts/vector.js";
 import { sidesOf } from "regard/tokens.js";
 
@@ -57,24 +59,26 @@ async function gather(ctx) {
   const g = Math.floor((ctx.head * groups) / ctx.site.heads); // the key head that serves this query head
   const row = (name) => data.slice(`${site}.${name}`, [ctx.head, i, ":"]).then(({ values }) => values);
   const last = ctx.nodes.has(`${site}.masked`) ? "masked" : "scores";
-  const [q, K, dots, scores, weights] = await Promise.all([
+  const [q, K, dots, plain, scores, weights] = await Promise.all([
     data.slice(Qn, [ctx.head, i, ":"]),
     data.slice(Kn, [g, ":", ":"]),
     row("dots"),
+    row("scores"),
     row(last),
     row("weights"),
   ]);
   const [T, d] = K.shape;
   const products = Float32Array.from(K.values, (k, at) => k * q.values[at % d]);
-  const scaling = scaled(dots, scores, d);
-  return { ...sides, scaling, i, g, Qn, Kn, q: q.values, K: K.values, T, d, dots, scores, weights, products, last };
+  const scaling = scaled(ctx, dots, plain, d);
+  return { ...sides, scaling, plain, i, g, Qn, Kn, q: q.values, K: K.values, T, d, dots, scores, weights, products, last };
 }
 
 /** How a dot product becomes a score, as the run did it: "÷ √32", or times whatever it was. */
-function scaled(dots, scores, d) {
-  const j = scores.findIndex((s, at) => Number.isFinite(s) && Math.abs(dots[at]) > 1e-3);
-  const ratio = j < 0 ? 1 / Math.sqrt(d) : scores[j] / dots[j];
-  return Math.abs(ratio * Math.sqrt(d) - 1) < 1e-3 ? `÷ √${d}` : Math.abs(ratio - 1) < 1e-3 ? "not scaled" : `× ${format(ratio)}`;
+function scaled({ trace, nodes, site }, dots, scores, d) {
+  const node = `${site.site}.scores`;
+  const { scale } = nodes.get(node).facts;
+  const off = isEdited(trace, node) && scores.every((s, j) => s === dots[j]);
+  return scale === 1 || off ? "not scaled" : Math.abs(scale * Math.sqrt(d) - 1) < 1e-6 ? `÷ √${d}` : `× ${format(scale, 4)}`;
 }
 
 /** Pixels per feature. */
@@ -157,7 +161,7 @@ function table(ctx, run, shown) {
       ),
     );
   };
-  const heads = [["key", ""], ["k", "role-K"], ["q × k", ""], ["q·k", ""], [run.scaling, ""], ["softmax", "role-A"]];
+  const heads = [["key", ""], ["k", "role-K"], ["q × k", ""], ["q·k", ""], [`${run.scaling}${run.last === "masked" ? ", mask" : ""}`, ""], ["softmax", "role-A"]];
   return el(
     "div",
     { class: "scrolls" },
@@ -177,7 +181,7 @@ async function sum(ctx, run) {
   const { d } = run;
   const product = (f) => run.products[j * d + f];
   const top = largest(d, TERMS, (f) => Math.abs(product(f)));
-  const rest = run.dots[j] - top.reduce((total, f) => total + product(f), 0);
+  const others = [...Array(d).keys()].filter((f) => !top.includes(f)).reduce((total, f) => total + product(f), 0);
   const term = (f) =>
     el(
       "tr",
@@ -187,12 +191,20 @@ async function sum(ctx, run) {
       el("td", {}, number(ctx, run.K[j * d + f], run.Kn, [run.g, j, f])),
       el("td", {}, format(product(f))),
     );
-  const total = run.scores.reduce((all, s) => all + Math.exp(s), 0);
-  const scaled = `${site}.scores`;
+  const { shift, power, total } = powers(run.scores);
+  const node = (what) => `${site}.${what}`;
+  const index = [ctx.head, run.i, j];
+  const { scale } = ctx.nodes.get(node("scores")).facts;
+  const worked = run.scaling === "not scaled" ? run.dots[j] : run.dots[j] * scale;
+  const edited = (what, value, made, unit) => (isChanged(ctx.trace, node(what), value, made, unit) ? `${format(made)}; an edit made it ` : "");
+  const hidden = run.scores[j] === -Infinity && run.plain[j] !== -Infinity;
+  const made = top.reduce((total, f) => total + product(f), 0) + others;
+  const less = shift ? ` − ${format(shift, 1)}` : "";
   return el(
     "section",
     {},
     el("h3", {}, run.queries[run.i], " → ", run.keys[j]),
+    workedFor(ctx),
     el(
       "div",
       { class: "beside" },
@@ -204,12 +216,12 @@ async function sum(ctx, run) {
           "tbody",
           {},
           top.map(term),
-          el("tr", { class: "faded" }, el("td", { colspan: 3 }, `the other ${d - top.length}`), el("td", {}, format(rest))),
+          el("tr", { class: "faded" }, el("td", { colspan: 3 }, `the other ${d - top.length}`), el("td", {}, format(others))),
           el(
             "tr",
             { class: "total" },
             el("td", { colspan: 3 }, "q·k"),
-            el("td", {}, number(ctx, run.dots[j], `${site}.dots`, [ctx.head, run.i, j])),
+            el("td", {}, edited("dots", run.dots[j], made, bound(run.products) * d), number(ctx, run.dots[j], node("dots"), index)),
           ),
         ),
       ),
@@ -220,17 +232,23 @@ async function sum(ctx, run) {
         el(
           "dd",
           {},
-          number(ctx, run.dots[j], `${site}.dots`, [ctx.head, run.i, j]),
-          ` ${run.scaling} = `,
-          number(ctx, run.scores[j], Number.isFinite(run.scores[j]) ? scaled : `${site}.${run.last}`, [ctx.head, run.i, j]),
+          number(ctx, run.dots[j], node("dots"), index),
+          `${run.scaling === "not scaled" ? ", not scaled," : ` ${run.scaling}`} = `,
+          edited("scores", run.plain[j], worked),
+          number(ctx, run.plain[j], node("scores"), index),
+          hidden ? ["; hidden by the mask: ", number(ctx, run.scores[j], node(run.last), index)] : null,
+          !hidden && run.last === "masked" && run.scores[j] !== run.plain[j]
+            ? ["; an edit made it ", number(ctx, run.scores[j], node(run.last), index)]
+            : null,
         ),
         el("dt", {}, "weight"),
         el(
           "dd",
           {},
-          formula(`e^{${format(run.scores[j], 2)}} ÷ Σ e^{score}`),
-          ` = ${format(Math.exp(run.scores[j]))} ÷ ${format(total)} = `,
-          number(ctx, run.weights[j], `${site}.weights`, [ctx.head, run.i, j]),
+          formula(`e^{${format(run.scores[j], 2)}${less}} ÷ Σ e^{score${less}}`),
+          ` = ${format(power(j))} ÷ ${format(total)} = `,
+          edited("weights", run.weights[j], power(j) / total, 1),
+          number(ctx, run.weights[j], node("weights"), index),
         ),
       ),
     ),

@@ -31,7 +31,7 @@ export async function lessonBar(ctx) {
     "aside",
     { class: "lesson-bar", "aria-label": "Lesson" },
     el("a", { class: "lesson-step", href: ctx.link({ stage: "lessons" }) }, el("i", {}, lesson.title)),
-    el("span", { class: "lesson-bar-say" }, step.say),
+    el("span", { class: "lesson-bar-say" }, "In the lesson: ", step.say),
     el(
       "span",
       { class: "row" },

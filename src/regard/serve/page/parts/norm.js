@@ -6,11 +6,12 @@
  */
 
 import { button, el, format, formula, number, sentence } from "regard/dom.js";
+import { isEdited } from "regard/parts/captions.js";
 import { largest, parameterOf } from "regard/parts/run.js";
 
 const LAYER_NORM =
   "Each token by itself: the mean of its vector is taken away, the rest is divided by its standard deviation, then each feature " +
-  "is stretched by a learned γ and shifted by a learned β.";
+  "is stretched by a learned γ";
 const RMS_NORM =
   "Each token by itself: its vector is divided by the root of the mean of its squares, then each feature is stretched by a learned γ.";
 const SHOWN = 4; // summands written out
@@ -27,15 +28,11 @@ export async function normWorkedOut(root, ctx, place, token, label) {
     el(
       "p",
       { class: "lead" },
-      run.rms ? RMS_NORM : LAYER_NORM,
+      run.off ? "In this run the norm is switched off: out = x. What it would have done: " : "",
+      run.rms ? RMS_NORM : run.beta ? `${LAYER_NORM} and shifted by a learned β.` : `${LAYER_NORM}.`,
     ),
     el("dl", { class: "steps" }, run.rms ? rmsLines(ctx, run, place, token) : layerLines(ctx, run, place, token)),
   );
-  if (run.out.every((y, f) => y === run.x[f])) root.append(el(
-    "p",
-    { class: "lead" },
-    "In this run the norm is switched off: out = x, whatever it would have been.",
-  ));
   const order = largest(d, d, (f) => Math.abs(run.x[f] - run.mean));
   const body = el("tbody", {}, order.slice(0, FEATURES).map((f) => feature(ctx, run, place, token, f)));
   const more = button(`Show all ${d} features`, () => {
@@ -96,7 +93,9 @@ async function gather(ctx, place, token) {
     rms ? [0] : row(`${place}.mean`),
     row(`${place}.${rms ? "mean_square" : "variance"}`),
   ]);
-  return { rms, from, x, normalised, out, gamma, beta, mean: mean[0], spread: spread[0], d: x.length };
+  const { eps } = ctx.nodes.get(`${place}.normalised`).facts;
+  const off = isEdited(ctx.trace, `${place}.out`) && out.every((y, f) => y === x[f]);
+  return { rms, from, x, normalised, out, off, gamma, beta, mean: mean[0], spread: spread[0], eps, d: x.length };
 }
 
 /** "(a + b + … + z) ÷ 128" with the first few summands and the last. */
@@ -108,7 +107,7 @@ function mean(terms, d) {
 /** A negative number that follows a plus or is squared stands in brackets. */
 const signed = (value, link) => (value < 0 ? ["(", link, ")"] : link);
 
-function layerLines(ctx, { x, from, mean: mu, spread, d }, place, token) {
+function layerLines(ctx, { x, from, mean: mu, spread, eps, d }, place, token) {
   const value = (f) => number(ctx, x[f], from, [token, f], { digits: 2 });
   const features = [...Array(Math.min(SHOWN, d)).keys(), d - 1];
   const m = number(ctx, mu, `${place}.mean`, [token, 0]);
@@ -119,11 +118,14 @@ function layerLines(ctx, { x, from, mean: mu, spread, d }, place, token) {
     el("dt", {}, formula("σ^2")),
     el("dd", {}, mean(features.map((f) => ["(", value(f), " − μ)²"]), d), " = ", v),
     el("dt", {}, formula("√(σ^2 + ε)")),
-    el("dd", {}, `√${format(spread)} = `, el("b", {}, format(Math.sqrt(spread)))),
+    root(spread, eps),
   ];
 }
 
-function rmsLines(ctx, { x, from, spread, d }, place, token) {
+/** √(0.512 + 10⁻⁵) = 0.716 */
+const root = (spread, eps) => el("dd", {}, `√(${format(spread)} + ${format(eps)}) = `, el("b", {}, format(Math.sqrt(spread + eps))));
+
+function rmsLines(ctx, { x, from, spread, eps, d }, place, token) {
   const value = (f) => number(ctx, x[f], from, [token, f], { digits: 2 });
   const features = [...Array(Math.min(SHOWN, d)).keys(), d - 1];
   return [
@@ -136,7 +138,7 @@ function rmsLines(ctx, { x, from, spread, d }, place, token) {
       number(ctx, spread, `${place}.mean_square`, [token, 0]),
     ),
     el("dt", {}, formula("√(mean + ε)")),
-    el("dd", {}, `√${format(spread)} = `, el("b", {}, format(Math.sqrt(spread)))),
+    root(spread, eps),
   ];
 }
 

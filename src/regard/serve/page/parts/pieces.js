@@ -7,6 +7,7 @@
 
 import { button, el, format, number, signed } from "regard/dom.js";
 import { bar } from "regard/parts/bars.js";
+import { isRival } from "regard/parts/run.js";
 import { show } from "regard/tokens.js";
 
 const FEW = 12;
@@ -14,7 +15,7 @@ const FEW = 12;
 export function pieces(ctx, { answer, before, position }) {
   const { rows, vocabulary, kind, drawn } = answer;
   const sampled = kind === "next";
-  const past = before ? new Map(before.rows.map((row) => [row.id, row])) : null;
+  const past = before ? new Map(before.rows.map((row) => [nameOf(ctx, row), row])) : null;
   const most = rows.reduce((top, row) => Math.max(top, row.probability, sampled ? row.final : 0), 0);
   const line = (row) =>
     el(
@@ -48,7 +49,7 @@ export function pieces(ctx, { answer, before, position }) {
           el("span", { class: "number" }, share(row.final)),
         ] : el("span", { class: "hint" }, "left out"),
       ) : null,
-      past ? el("td", {}, past.has(row.id) ? share(past.get(row.id).probability) : "·") : null,
+      past ? el("td", {}, past.has(nameOf(ctx, row)) ? share(past.get(nameOf(ctx, row)).probability) : "·") : null,
     );
   const heads = [
     "token",
@@ -56,7 +57,7 @@ export function pieces(ctx, { answer, before, position }) {
     ...(sampled ? ["÷ T"] : []),
     sampled ? "softmax over all" : "probability",
     ...(sampled ? ["after leaving out"] : []),
-    ...(past ? ["before the edit"] : [])
+    ...(past ? [isRival(ctx) ? "in A" : "before the edit"] : [])
   ];
   const body = el("tbody", {}, rows.slice(0, FEW).map(line));
   const shown = rows.slice(0, FEW).reduce((sum, row) => sum + row.probability, 0);
@@ -87,37 +88,44 @@ export function pieces(ctx, { answer, before, position }) {
 
 /**
  * With Δ: the pieces whose probability changed most, before, after and the difference.
- * A piece that is listed in one run only is looked up in the other's logits, where there are all of them.
+ * A piece that is listed in one run only is looked up in the other's logits, where there are all of them; of one that cannot be,
+ * it is known that it is less likely than those listed. Another model may number its pieces otherwise: there the spelling counts.
  */
 export async function changedPieces(ctx, { answer, before, position, there }) {
-  const row = ({ slice }, at) => slice("logits", [at, ":"]).then(({ values }) => values, () => null);
+  const row = ({ slice }, at) => (ctx.state.rival ? null : slice("logits", [at, ":"]).then(({ values }) => values, () => null));
   const [past, now] = await Promise.all([row(ctx.data.of(ctx.base), there), row(ctx.data.of(ctx.other), position)]);
   const known = (from, logits) => {
-    const rows = new Map(from.rows.map((one) => [one.id, one]));
+    const rows = new Map(from.rows.map((one) => [nameOf(ctx, one), one]));
     const [{ scaled, logit: raw }] = from.rows;
     const scale = raw ? scaled / raw : 1; // 1 / T
+    const least = from.rows.at(-1).probability;
     return (id) => {
       if (rows.has(id)) return rows.get(id);
       const logit = logits?.[id];
-      if (logit === undefined) return { logit: NaN, probability: 0 };
+      if (logit === undefined) return { logit: null, probability: 0, least };
       return { logit, probability: Math.exp(logit * scale - from.highest) / from.sum };
     };
   };
   const [a, b] = [known(before, past), known(answer, now)];
-  const names = new Map([...before.rows, ...answer.rows].map(({ id, piece }) => [id, piece]));
+  const names = new Map([...before.rows, ...answer.rows].map((one) => [nameOf(ctx, one), one.piece]));
   const all = [...names].map(([id, piece]) => ({ id, piece, a: a(id), b: b(id), change: b(id).probability - a(id).probability }));
   all.sort((x, y) => Math.abs(y.change) - Math.abs(x.change));
   const most = Math.abs(all[0].change) || 1;
   const line = ({ id, piece, a: old, b: fresh, change }) => el(
     "tr",
     {},
-    el("th", { scope: "row", title: `id ${id}` }, el("span", { class: "piece" }, show(piece))),
-    el("td", {}, Number.isNaN(old.logit) ? "·" : format(old.logit, 2)),
-    el("td", {}, Number.isNaN(fresh.logit) ? "·" : number(ctx, fresh.logit, "logits", [position, id], { digits: 2 })),
-    el("td", {}, signed(fresh.logit - old.logit, 2)),
-    el("td", {}, share(old.probability)),
-    el("td", {}, share(fresh.probability)),
-    el("td", { class: "adds" }, bar(change, most, "middle"), el("span", { class: "number" }, signed(change, 4))),
+    el("th", { scope: "row", title: ctx.state.rival ? null : `id ${id}` }, el("span", { class: "piece" }, show(piece))),
+    el("td", {}, old.logit === null ? "·" : format(old.logit, 2)),
+    el("td", {}, fresh.logit === null ? "·" : number(ctx, fresh.logit, "logits", [position, fresh.id ?? id], { digits: 2 })),
+    el("td", {}, old.logit === null || fresh.logit === null ? "·" : signed(fresh.logit - old.logit, 2)),
+    el("td", {}, atMost(old)),
+    el("td", {}, atMost(fresh)),
+    el(
+      "td",
+      { class: "adds" },
+      bar(change, most, "middle"),
+      el("span", { class: "number" }, old.least || fresh.least ? `≈ ${signed(change, 4)}` : signed(change, 4)),
+    ),
   );
   const heads = ["token", "logit before", "after", "Δ", "probability before", "after", "Δ"];
   const body = el("tbody", {}, all.slice(0, FEW).map(line));
@@ -138,6 +146,11 @@ export async function changedPieces(ctx, { answer, before, position, there }) {
     all.length > FEW ? rest : null,
   );
 }
+
+/** What a piece is called in both runs: its id, or between two models its spelling. */
+const nameOf = ({ state }, { id, piece }) => (state.rival ? piece : id);
+
+const atMost = ({ probability, least }) => (least ? `< ${share(least)}` : share(probability));
 
 /** A probability for a table: four decimals, powers of ten only where those would be zero. */
 export const share = (p) => (p >= 0.00005 ? p.toFixed(4) : format(p, 2));

@@ -6,9 +6,9 @@
  */
 
 import { el, format, formula, number, picker, sentence } from "regard/dom.js";
-import { apart } from "regard/delta.js";
+import { alone, apart } from "regard/delta.js";
 import { matrix } from "regard/matrix.js";
-import { blockName, largest, tokenOf } from "regard/parts/run.js";
+import { blockName, largest, tokenOf, workedFor } from "regard/parts/run.js";
 import { labelsOf } from "regard/tokens.js";
 
 const TERMS = 6; // written out; the rest is summed
@@ -45,7 +45,8 @@ export async function rollout(root, ctx) {
       { class: "lead" },
       "Each block mixes the tokens: half of a token stays what it was (the residual), half is what its heads look at, on average. ",
       "Block after block multiplied, this is how much of each token of the text is in each token's state. ",
-      "It knows nothing of values and MLPs.",
+      "It knows nothing of values and MLPs",
+      Object.keys(ctx.trace.edits).length ? ", nor of heads, residuals and norms that an edit of this run changes." : ".",
     ),
     el(
       "p",
@@ -71,7 +72,7 @@ export async function rollout(root, ctx) {
     rows: labels,
     cols: labels,
     title: ctx.mode === "delta" ? "Δ rollout" : "rollout",
-    subtitle: ctx.mode === "delta" ? "after − before" : `what is in each token after ${blockName(ctx, here)}; each row sums to 1`,
+    subtitle: ctx.mode === "delta" ? "after − before" : `what is in each token after ${blockName(ctx, here)}${sums(picture)}`,
     axes: ["token", "made of"],
     scale: ctx.mode === "delta" ? "diverging" : "sequential",
     say: `rollout after ${blockName(ctx, here)}`,
@@ -84,6 +85,12 @@ export async function rollout(root, ctx) {
   await worked(...cursor);
 }
 
+/** Rows of edited weights need not sum to 1. */
+function sums({ shape: [N], values }) {
+  const even = Array.from({ length: N }, (_, i) => values.subarray(i * N, (i + 1) * N).reduce((sum, x) => sum + x, 0));
+  return even.every((sum) => Math.abs(sum - 1) < 1e-2) ? "; each row sums to 1" : "";
+}
+
 const ask = (data, stack, layer) => data.lens("rollout", { stack, layer }).then(
   ({ shape, values }) => ({ shape, values: Float32Array.from(values) }),
 );
@@ -92,7 +99,7 @@ async function shown(ctx, stack, layer) {
   if (ctx.mode !== "delta") return ask(ctx.data, stack, layer);
   const [[before, after], partners] = await Promise.all([ctx.data.both((data) => ask(data, stack, layer)), ctx.data.partners()]);
   const side = ctx.trace.target_tokens && stack === "decoder" ? partners.target : partners.source;
-  return before ? apart(after, before, [side, side]) : { shape: after.shape, values: after.values.map(() => NaN) };
+  return before ? apart(after, before, [side, side]) : alone(after);
 }
 
 /** → draw(i, j): R[i, j] as a sum over the tokens in between. With Δ, of the run after. */
@@ -142,7 +149,7 @@ function written(ctx, site, labels, { i, j, top, rest, value, left }, { mean, st
       "section",
       { class: "work" },
       el("h3", {}, "How much of ", el("b", {}, labels[j]), " is in ", el("b", {}, labels[i])),
-      ctx.mode === "delta" ? el("p", { class: "hint" }, "Worked out for the run after the edit.") : null,
+      workedFor(ctx),
       el(
         "div",
         { class: "scrolls" },

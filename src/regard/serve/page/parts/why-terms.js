@@ -68,11 +68,11 @@ function written({ value, factors }) {
   return alone ? null : format(value);
 }
 
-/** The factors of a term, each shown by `one`; between them a sign when they are a product. */
-function factored({ value, factors }, one) {
-  const product = factors.reduce((total, factor) => total * factor.value, 1);
-  const between = Math.abs(product - value) <= 1e-4 * Math.abs(value) + 1e-9 ? " × " : ", ";
-  return factors.map((factor, at) => [at ? el("span", { class: "times" }, between) : null, one(factor)]);
+/** The factors of a term, each shown by `one`, with what stands before, between and after them: a product where nothing is said. */
+function factored({ factors, signs }, one) {
+  const between = signs.length ? signs : ["", ...factors.slice(1).map(() => " × "), ""];
+  const sign = (words) => (words ? el("span", { class: "times" }, words.replace("-", "−")) : null);
+  return [sign(between[0]), factors.map((factor, at) => [one(factor), sign(between[at + 1])])];
 }
 
 const row = (ctx, term, most, figure) => line(
@@ -112,7 +112,8 @@ export function changes(ctx, before, after) {
   const moved = all.filter(({ change }) => change !== 0).sort((x, y) => Math.abs(y.change) - Math.abs(x.change));
   if (!moved.length) return el("p", { class: "rest" }, "No term changed.");
   const most = Math.abs(moved[0].change) || 1;
-  const under = (why) => `< ${format(Math.abs(why.terms.at(-1).value))}`; // not among those that were asked for
+  // Not among those that were asked for, or, where all were, not a term of this run at all.
+  const under = (why) => (why.rest?.count ? `< ${format(Math.abs(why.terms.at(-1).value))}` : "no such term");
   const one = ({ label, a, b, change }) => line(
     label,
     [
