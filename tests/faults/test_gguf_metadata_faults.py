@@ -22,10 +22,10 @@ from regard.text.tokenizer import Tokenizer
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 10000.0, "original_max_position_embeddings": 32}
 GGUF_KINDS: dict[str, dict[str, Any]] = {
-    "gpt2": {"n_inner": 32},
+    "gpt2": {},
     "bert": {},
     "llama": {"rope_parameters": LLAMA3},
-    "qwen2": {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0},
+    "qwen2": {"num_key_value_heads": 4, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 0},
 }
 GGUF_HOSTILE = st.one_of(
     st.sampled_from([True, 0, 1, 3, -1, 10**6, 10**9, 2**63, 0.0, 0.5, 1e30, math.nan, math.inf, "", "linear", "yarn"]),
@@ -41,10 +41,11 @@ GGUF_KEYS += ["attention.sliding_window", "attention.key_length", "pooling_type"
 def ggufs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A file of each architecture that GGUF has."""
     made = {}
-    sizes: dict[str, Any] = {"vocab_size": 371, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32}
+    sizes: dict[str, Any] = {"vocab_size": 371, "hidden_size": 32, "num_attention_heads": 4}
     sizes |= {"num_hidden_layers": 2, "max_position_embeddings": 40}
     for kind, more in GGUF_KINDS.items():
-        directory, config = tmp_path_factory.mktemp(kind), {"model_type": kind, **sizes, **more}
+        width = {"n_inner" if kind == "gpt2" else "intermediate_size": 32}
+        directory, config = tmp_path_factory.mktemp(kind), {"model_type": kind, **sizes, **width, **more}
         spec = spec_of(config)
         raw = tiny_tokenizers.wordpiece() if kind == "bert" else tiny_tokenizers.byte_level()
         roles = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"} if kind == "bert" else {"eos": "<|endoftext|>"}
