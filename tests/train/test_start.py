@@ -1,15 +1,23 @@
 """Every task from a file to a model that answers, that transformers opens, and that goes on where it stopped."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 import regard
+import tiny_tokenizers
 from regard.api import train_settings, train_with
 from regard.errors import ConfigError, DataError, TrainingError
+from regard.model.registry import spec_of
+from regard.store.open import open_files
+from regard.text.tokenizer import Tokenizer
 from regard.train import checkpoint
+from regard.train.settings import TrainSettings
+from regard.train.start import adapted
+from regard.train.task import task_named
 from regard.train.toy import reviews, stories, translate
 
 TINY = {
@@ -118,6 +126,17 @@ def test_going_on_from_a_model_takes_its_weights(corpora, tmp_path):
     name = "encoder.0.attention.W_q.weight"
     torch.testing.assert_close(a[name], b[name], rtol=0, atol=1e-6)
     assert regard.load(run).spec.head.kind == "classify"
+
+
+def test_a_new_head_forgets_the_old_ones_labels(saved, tmp_path):
+    """A number of labels in the file is the old head's, and would contradict the new names."""
+    shutil.copytree(saved("bert-classify"), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"num_labels": 3, "problem_type": "single_label_classification"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer(tiny_tokenizers.wordpiece(), specials={"pad": "[PAD]"})
+    task = task_named("classify")(TrainSettings("classify", start=str(tmp_path)), tokenizer, ("no", "yes"))
+    assert spec_of(adapted(open_files(tmp_path), task)).head.labels == ("no", "yes")
 
 
 def test_conversations_count_only_what_the_assistant_says(corpora, tmp_path):

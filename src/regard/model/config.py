@@ -147,7 +147,7 @@ class Config:
         return listed[0]
 
     def labels(self, default: int = 2) -> tuple[str, ...]:
-        """The class names, by id2label; else LABEL_0, LABEL_1, … for num_labels."""
+        """The class names, by id2label; else LABEL_0, LABEL_1, … for num_labels. Both must be of one number."""
         names = self.get("id2label")
         if names is None:
             return tuple(f"LABEL_{i}" for i in range(self.size("num_labels", default=default, most=MOST_LABELS)))
@@ -158,6 +158,8 @@ class Config:
             labels = ()
         if not labels:
             raise self.refuse("id2label", "the names of the classes 0, 1, 2, … without a gap")
+        if self.get("num_labels", default=len(labels)) != len(labels):
+            raise self.refuse("num_labels", f"{len(labels)}, as many as id2label names")
         return labels
 
     def exclusive_labels(self, default: int = 2) -> tuple[str, ...]:

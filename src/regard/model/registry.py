@@ -88,7 +88,7 @@ def family_of_gguf(architecture: object, where: str) -> Family:
 
 
 # Of all families: what would change the network, and is not implemented.
-NOWHERE = {"pruned_heads": {}, "per_layer_config": {}, "tie_encoder_decoder": False}
+NOWHERE = {"pruned_heads": {}, "per_layer_config": {}, "tie_encoder_decoder": False, "add_cross_attention": False}
 
 
 def spec_of(config: Mapping[str, Any], where: str = "config.json", names: Collection[str] = ()) -> Spec:

@@ -105,6 +105,8 @@ class Table:
     renamed: tuple[tuple[str, str], ...] = ()  # (old, new) parts of names in early files
     zero: tuple[str, ...] = ()  # parameters that are zero when the file does not have them
     unsaved: tuple[str, ...] = ()  # parameters that the format has no place for and nothing it is read for needs
+    # tensors that are not parameters, and the numbers that they must hold where a file has them
+    constants: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
     def _rule_for(self, name: str) -> tuple[Rule, re.Match[str]] | None:
         for old, new in self.renamed:

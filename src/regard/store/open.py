@@ -37,6 +37,7 @@ class Pooling:
     stated: bool = False
 
 
+ROUNDED = 2**-8  # how far a number up to 1 may be off in bfloat16
 POOLING_TYPES = {"mean": 1, "cls": 2}  # GGUF's numbers for them
 
 
@@ -186,6 +187,13 @@ def plan_weights(opened: Opened) -> Plan:
                 f"{opened.path}: {quoted(other)} differs from {quoted(read)}, but by the configuration they are one "
                 "tensor; set tie_word_embeddings to false if they are two, or remove one of them from the file."
             )
+    for name, numbers in opened.table.constants.items():
+        for spelt in {name, name.removeprefix(opened.table.prefix)} & set(names):
+            found, expected = opened.file.array(spelt), numbers()
+            if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=ROUNDED):
+                raise CheckpointError(
+                    f"{opened.path}: {quoted(spelt)} is not the table that this architecture computes."
+                )
     return plan
 
 

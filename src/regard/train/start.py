@@ -257,6 +257,8 @@ def adapted(start: Opened, task: Task) -> dict[str, Any]:
         prefix = {"bert": "Bert", "roberta": "Roberta", "xlm-roberta": "XLMRoberta"}[config["model_type"]]
         config["architectures"] = [f"{prefix}For{ARCHITECTURES[name]}"]
     if task.labels:
+        for old in ("num_labels", "problem_type"):  # of the head that is replaced
+            config.pop(old, None)
         config["id2label"] = {str(i): label for i, label in enumerate(task.labels)}
         config["label2id"] = {label: i for i, label in enumerate(task.labels)}
     return config

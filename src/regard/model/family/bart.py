@@ -6,10 +6,12 @@ mBART and M2M100 put the norm first and add one at the end of each side.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from regard.model.config import ACTIVATION_NAMES, Config
 from regard.model.family.fairseq import layers
+from regard.model.frequency import sinusoids
 from regard.model.registry import Family
 from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
 from regard.model.weightmap import ROW, Rule, Table, both
@@ -89,7 +91,9 @@ def spec(c: Config, names: Collection[str]) -> Spec:
 
 def refuse_other_wirings(c: Config, kind: Kind) -> None:
     """Early files say in words what the model type says already."""
-    c.only({"is_encoder_decoder": True, "is_decoder": False, "is_causal": True, "add_bias_logits": False})
+    if "is_causal" in c.values:  # in transformers either value changes one of the two sides
+        raise c.refuse("is_causal", "left out: the encoder looks both ways, the decoder back")
+    c.only({"is_encoder_decoder": True, "is_decoder": False, "add_bias_logits": False})
     c.only({"normalize_before": kind.wiring == "pre", "add_final_layer_norm": kind.wiring == "pre"})
     c.only({"normalize_embedding": kind.embed_norm, "static_position_embeddings": kind.positions == "sinusoidal"})
 
@@ -162,8 +166,19 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
         both("classification_head.dense", "head.dense"),
         both("classification_head.out_proj", "head.out"),
     )
-    unused = () if shared else (r"(model\.)?shared\.weight",)  # transformers writes it although nothing reads it
-    return Table(rules, prefix="model.", ignore=unused, bare=spec.head.kind == "none", zero=("unembed.bias",))
+    return Table(
+        rules,
+        prefix="model.",
+        ignore=() if shared else (r"(model\.)?shared\.weight",),  # transformers writes it although nothing reads it
+        bare=spec.head.kind == "none",
+        zero=("unembed.bias",),
+        # Marian's files may hold the sinusoids, which transformers then takes from there
+        constants={
+            f"model.{side}.embed_positions.weight": partial(sinusoids, spec.d, stack.positions)
+            for side, stack in spec.stacks.items()
+            if config["model_type"] == "marian"
+        },
+    )
 
 
 # Dropout of whole layers and of the classifier is for training; the student's sizes are what distilling asked for.

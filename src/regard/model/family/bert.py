@@ -78,7 +78,7 @@ def is_roberta(config: Mapping[str, Any]) -> bool:
 
 
 def spec(c: Config, names: Collection[str]) -> Spec:
-    c.only({"is_causal": False, "is_decoder": False, "is_encoder_decoder": False, "add_cross_attention": False})
+    c.only({"is_causal": False, "is_decoder": False, "is_encoder_decoder": False})
     c.only({"position_embedding_type": "absolute", "directionality": "bidi", "pooler_type": "first_token_transform"})
     roberta = is_roberta(c.values)
     d, heads = c.size("hidden_size", default=768), c.size("num_attention_heads", default=12)

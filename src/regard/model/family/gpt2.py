@@ -53,7 +53,7 @@ GGUF = Table(
 
 def spec(c: Config, names: Collection[str]) -> Spec:
     c.architecture("GPT2LMHeadModel", ("LMHeadModel", "Model"))
-    c.only({"is_causal": True, "is_encoder_decoder": False, "add_cross_attention": False, "n_special": 0})
+    c.only({"is_causal": True, "is_encoder_decoder": False, "n_special": 0})
     d, heads = c.size("n_embd", "hidden_size", default=768), c.size("n_head", "num_attention_heads", default=12)
     n_vocab = c.size("vocab_size", default=50257)
     stack = StackSpec(

@@ -75,8 +75,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
     model_type = c.get("model_type", default="llama")
     kind = KINDS[model_type]
     c.architecture("LlamaForCausalLM", ("ForCausalLM", "Model"))
-    c.only({"is_causal": True, "is_encoder_decoder": False, "add_cross_attention": False})
-    c.only({"rope_interleaved": False, "use_mrope": False})
+    c.only({"is_causal": True, "is_encoder_decoder": False, "rope_interleaved": False, "use_mrope": False})
     d, heads = c.size("hidden_size", default=4096), c.size("num_attention_heads", default=32)
     n_layers, n_vocab = c.layers("num_hidden_layers", default=32), c.size("vocab_size", default=kind.n_vocab)
     if model_type != "llama":  # whose biases are as they are, whatever the file says
@@ -154,7 +153,8 @@ def windows(c: Config, model_type: str, n_layers: int) -> tuple[int | None, ...]
     if model_type == "mistral":
         c.only({"use_sliding_window": True, "max_window_layers": 0})
     used = model_type == "mistral" or c.flag("use_sliding_window", default=False)
-    window = None if not used or c.is_null("sliding_window") else c.size("sliding_window", default=4096)
+    null = c.is_null("sliding_window")
+    window = c.size("sliding_window", default=4096) if used and not null else None
     full = c.size("max_window_layers", default=28, least=0) if model_type == "qwen2" else 0
     usual = ["full_attention" if window is None or i < full else "sliding_attention" for i in range(n_layers)]
     types = c.get("layer_types", default=usual)

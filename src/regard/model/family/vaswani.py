@@ -28,7 +28,7 @@ FAIRSEQ = Table(
 
 def spec(c: Config, names: Collection[str]) -> Spec:
     d = c.size("d_model", default=512)
-    c.only({"is_encoder_decoder": True, "is_decoder": False, "is_causal": True})
+    c.only({"is_encoder_decoder": True, "is_decoder": False})
     both = None if c.get("vocab_size") is None else c.size("vocab_size")
     source, target = c.size("src_vocab_size", default=both), c.size("tgt_vocab_size", default=both)
     shared = c.flag("share_all_embeddings", default=False)
