@@ -113,7 +113,19 @@ MODELS: dict[str, Callable[[], hf.PreTrainedModel]] = {
             forced_eos_token_id=0,
         )
     ),
+    "marian-untied": lambda: hf.MarianMTModel(
+        hf.MarianConfig(
+            **{**BART, "pad_token_id": 52, "eos_token_id": 0, "bos_token_id": 3},
+            decoder_vocab_size=53,
+            share_encoder_decoder_embeddings=False,
+            tie_word_embeddings=False,
+            decoder_start_token_id=52,
+        )
+    ),
     "m2m_100": lambda: hf.M2M100ForConditionalGeneration(hf.M2M100Config(**BART, decoder_start_token_id=2)),
+    "m2m_100-other-pad": lambda: hf.M2M100ForConditionalGeneration(
+        hf.M2M100Config(**{**BART, "pad_token_id": 4}, decoder_start_token_id=2)
+    ),
     "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA)),
     "llama-gqa-tied": lambda: hf.LlamaForCausalLM(
         hf.LlamaConfig(**LLAMA, num_key_value_heads=2, tie_word_embeddings=True, attention_bias=True, mlp_bias=True)
@@ -138,7 +150,7 @@ NATIVE: dict[str, dict[str, Any]] = {  # model types that transformers does not 
 
 DECODERS = [n for n in MODELS if n.startswith(("gpt2", "llama", "mistral", "qwen2"))]
 ENCODERS = [n for n in MODELS if n.startswith(("bert", "roberta"))]
-SEQ2SEQ = ["bart", "bart-scaled", "mbart", "marian", "m2m_100"]
+SEQ2SEQ = ["bart", "bart-scaled", "mbart", "marian", "marian-untied", "m2m_100", "m2m_100-other-pad"]
 
 
 def make_native(name: str, directory: Path, seed: int = 0) -> None:

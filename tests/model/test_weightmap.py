@@ -79,7 +79,7 @@ def test_a_file_is_written_under_the_names_it_was_read_by(saved: Callable[[str],
 
 
 SMALL: Config = {
-    **dict.fromkeys(("vocab_size", "src_vocab_size", "tgt_vocab_size"), 5),
+    "vocab_size": 5,
     "pad_token_id": 1,
     "decoder_start_token_id": 2,
     "architectures": None,

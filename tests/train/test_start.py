@@ -9,10 +9,16 @@ import pytest
 import torch
 
 import regard
+import tiny_tokenizers
 from regard.api import train_settings, train_with
 from regard.errors import ConfigError, DataError, TrainingError
+from regard.model.registry import spec_of
+from regard.store.open import open_files
+from regard.text.tokenizer import Tokenizer
 from regard.train import checkpoint
 from regard.train.settings import GOING_ON, TrainSettings
+from regard.train.start import adapted
+from regard.train.task import task_named
 from regard.train.toy import reviews, stories, translate
 
 TINY = {
@@ -180,6 +186,17 @@ def test_a_tokenizer_to_take_has_the_size_it_has(little, corpora, tmp_path):
     n = regard.load(little).tokenizer.n_vocab
     run = trained("lm", corpora["lm"], tmp_path / "run", tokenizer=str(little), vocab_size=n, max_steps=1)
     assert regard.load(run).spec.n_vocab == n
+
+
+def test_a_new_head_forgets_the_old_ones_labels(saved, tmp_path):
+    """A number of labels in the file is the old head's, and would contradict the new names."""
+    shutil.copytree(saved("bert-classify"), tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"num_labels": 3, "problem_type": "single_label_classification"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer(tiny_tokenizers.wordpiece(), specials={"pad": "[PAD]"})
+    task = task_named("classify")(TrainSettings("classify", start=str(tmp_path)), tokenizer, ("no", "yes"))
+    assert spec_of(adapted(open_files(tmp_path), task)).head.labels == ("no", "yes")
 
 
 def test_conversations_count_only_what_the_assistant_says(corpora, tmp_path):

@@ -107,9 +107,8 @@ def find_spec(where: str) -> "Spec":
 
 
 def spec_of_gguf(path: Path) -> "Spec":
-    from regard.model.registry import spec_of
+    from regard.model.registry import config_of_gguf, spec_of
     from regard.store.gguf import read_gguf
-    from regard.store.open import gguf_config
 
     file = read_gguf(path)
-    return spec_of(gguf_config(file)[1], str(path), file.names)
+    return spec_of(config_of_gguf(file, str(path))[1], str(path), file.names)

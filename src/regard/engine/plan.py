@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from regard.engine.native import library as c
 from regard.engine.packing import Arena, up
 from regard.engine.pages import zeros
-from regard.engine.positions import sinusoids
 from regard.engine.rank import Floats
 from regard.engine.weights import Weights
 from regard.errors import GenerationError
+from regard.model.frequency import sinusoids
 from regard.model.spec import Spec, StackSpec
 
 MAX_ROWS = 256  # tokens that go through together: with twice as many 2 % faster at most, and twice the buffers

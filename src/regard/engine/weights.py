@@ -145,9 +145,6 @@ class FileWeights:
     def warn(self, suspicious: set[str]) -> None:
         """Say what was noted, here of vectors and in packing of matrices."""
         suspicious = self.suspicious | suspicious
-        for read, other in self.plan.twins:
-            if not np.array_equal(self.file.array(read), self.file.array(other)):
-                log.warning("%s: %s is tied to %s but differs from it, and is passed over", self.path, other, read)
         if self.repacked - {"Q5_0"}:  # which loses nothing
             told = " and ".join(f"{name} as {REPACKED[name][0]}" for name in sorted(self.repacked))
             log.warning("%s: computed with %s, not exactly the same; dtype='float32' is exact", self.path, told)

@@ -1,11 +1,13 @@
 """A config.json as a person wrote it → values that can be trusted.
 
 Every number a family reads goes through here, so that "heads": "many", a size of 10⁹ or a NaN gets one sentence that
-names the key instead of a traceback from the middle of a constructor.
+names the key instead of a traceback from the middle of a constructor. What nobody has read is refused too: a key that this
+package does not know may describe another network.
 """
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from regard.errors import ConfigError, quoted
@@ -16,21 +18,73 @@ MOST_LAYERS = 1_000
 MOST_LABELS = 100_000
 
 
+class Tracked(Mapping[str, Any]):
+    """A mapping that remembers which of its keys were asked for."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.all, self.asked = values, set[str]()
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.add(key)
+        return self.all[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.all)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+
 class Config:
-    """Typed reading of a configuration: each method takes alternative key names and a default."""
+    """Typed reading of a configuration: each method takes the names that one setting has, and a default."""
 
     def __init__(self, values: Mapping[str, Any], where: str = "config.json") -> None:
-        self.values, self.where = values, where
+        self.values, self.where = Tracked(values), where
 
     def get(self, *keys: str, default: Any = None) -> Any:
-        return next((self.values[k] for k in keys if self.values.get(k) is not None), default)
+        given = [key for key in keys if self.values.get(key) is not None]
+        for other in given[1:]:
+            if self.values[other] != self.values[given[0]]:
+                first, second = (f"{key} is {quoted(self.values[key])}" for key in (given[0], other))
+                raise ConfigError(
+                    f"{self.where}: {first}, but {second}; they are names of one setting, so one must be removed."
+                )
+        return self.values[given[0]] if given else default
+
+    def is_null(self, key: str) -> bool:
+        """Whether it says `null`, which for some settings is not the same as saying nothing."""
+        return key in self.values and self.values[key] is None
+
+    def only(self, expected: Mapping[str, Any]) -> None:
+        """Settings of which this package implements one value: any other would be another network."""
+        for key, value in expected.items():
+            given = self.values.get(key, value)
+            off = given is None and not value
+            if not off and (given != value or isinstance(given, bool) != isinstance(value, bool)):
+                named = value if isinstance(value, str) else json.dumps(value)
+                raise self.refuse(key, f"{named}: nothing else is implemented")
+
+    def refuse_unknown(self, harmless: Collection[str], within: str = "") -> None:
+        """Whatever was neither read nor changes nothing is refused by name; `within` is what the keys start with."""
+        known = self.values.asked.union(harmless)
+        unknown = [
+            key
+            for key, value in self.values.all.items()
+            if key not in known and key.startswith(within) and value is not None
+        ]
+        if unknown:
+            more = f" and {len(unknown) - 1} more keys" if len(unknown) > 1 else ""
+            raise ConfigError(
+                f"{self.where} has {quoted(unknown[0])}{more}, which this version does not know; it may change the "
+                "network, so the model is not opened (a key that changes nothing can be removed)."
+            )
 
     def named(self, keys: Sequence[str]) -> str:
         """Which of the alternatives has a value."""
         return next((k for k in keys if self.values.get(k) is not None), keys[0])
 
     def refuse(self, key: str, expected: str) -> ConfigError:
-        return ConfigError(f"{self.where}: {key} is {quoted(self.get(key))}, but must be {expected}.")
+        return ConfigError(f"{self.where}: {key} is {quoted(self.values.get(key))}, but must be {expected}.")
 
     def size(self, *keys: str, default: int | None = None, least: int = 1, most: int = LARGEST_SIZE) -> int:
         value = self.get(*keys, default=default)
@@ -66,8 +120,10 @@ class Config:
             raise self.refuse(self.named(keys), "one of " + ", ".join(among))
         return among[value]
 
-    def ids(self, key: str) -> tuple[int, ...]:
-        """A token id, or several: eos_token_id may be either."""
+    def ids(self, key: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """A token id, or several: eos_token_id may be either. `null` and negative ids mean that there is none."""
+        if key not in self.values:
+            return default
         value = self.get(key, default=[])
         listed = value if isinstance(value, list) else [value]
         if any(isinstance(i, bool) or not isinstance(i, int) for i in listed):
@@ -75,8 +131,8 @@ class Config:
         return tuple(i for i in listed if i >= 0)
 
     def id(self, key: str, default: int | None = None) -> int | None:
-        ids = self.ids(key)
-        return ids[0] if ids else default
+        ids = self.ids(key, () if default is None else (default,))
+        return ids[0] if ids else None
 
     def architecture(self, default: str, endings: tuple[str, ...]) -> str:
         """The class that the weights were saved from, which must be one of those that this package implements."""
@@ -91,7 +147,7 @@ class Config:
         return listed[0]
 
     def labels(self, default: int = 2) -> tuple[str, ...]:
-        """The class names, by id2label; else LABEL_0, LABEL_1, … for num_labels."""
+        """The class names, by id2label; else LABEL_0, LABEL_1, … for num_labels. Both must be of one number."""
         names = self.get("id2label")
         if names is None:
             return tuple(f"LABEL_{i}" for i in range(self.size("num_labels", default=default, most=MOST_LABELS)))
@@ -102,6 +158,22 @@ class Config:
             labels = ()
         if not labels:
             raise self.refuse("id2label", "the names of the classes 0, 1, 2, … without a gap")
+        if self.get("num_labels", default=len(labels)) != len(labels):
+            raise self.refuse("num_labels", f"{len(labels)}, as many as id2label names")
+        return labels
+
+    def exclusive_labels(self, default: int = 2) -> tuple[str, ...]:
+        """Labels of which a text has exactly one: their probabilities are a softmax.
+
+        Heads with one output, with independent labels (a sigmoid each) or with a number as their answer are refused.
+        """
+        self.only({"problem_type": "single_label_classification"} if self.get("problem_type") else {})
+        labels = self.labels(default)
+        if len(labels) == 1:
+            raise ConfigError(
+                f"{self.where}: the classifier has one label, so its output is a score and not the probabilities of "
+                "classes; it must have two or more: nothing else is implemented."
+            )
         return labels
 
 

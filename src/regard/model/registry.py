@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, quoted
+from regard.model.bookkeeping import BOOKKEEPING
 from regard.model.config import Config
 from regard.model.spec import Spec
 from regard.model.weightmap import Table
@@ -46,11 +47,12 @@ class GGUFForm:
     """How a family stands in a GGUF file."""
 
     architectures: tuple[str, ...]  # values of general.architecture that this family reads
-    config: Callable[[Reading], dict[str, Any]]  # what its config.json would say
+    config: Callable[[Config, Reading], dict[str, Any]]  # metadata and tensors → what its config.json would say
     metadata: Callable[[Mapping[str, Any], Spec], dict[str, Any]]  # config.json → metadata, architecture included
     table: Callable[[Mapping[str, Any], Spec], Table]
     # tensors in the file that are not parameters
     constants: Callable[[Spec], dict[str, NDArray[np.float32]]] = lambda spec: {}
+    harmless: Collection[str] = ()  # metadata below "<architecture>." that is not read and changes nothing
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Family:
     spec: Callable[[Config, Collection[str]], Spec]  # the second argument: tensor names in the file, if known
     table: Callable[[Mapping[str, Any], Spec], Table]
     gguf: GGUFForm | None = None
+    harmless: Collection[str] = ()  # keys of config.json, besides BOOKKEEPING, that `spec` need not read
 
 
 def family_of(model_type: object, where: str = "config.json") -> Family:
@@ -84,6 +87,34 @@ def family_of_gguf(architecture: object, where: str) -> Family:
     )
 
 
+# Of all families: what would change the network, and is not implemented.
+NOWHERE = {"pruned_heads": {}, "per_layer_config": {}, "tie_encoder_decoder": False, "add_cross_attention": False}
+
+
 def spec_of(config: Mapping[str, Any], where: str = "config.json", names: Collection[str] = ()) -> Spec:
-    """A config.json (as a dictionary) → what it describes, checked."""
-    return family_of(config.get("model_type"), where).spec(Config(config, where), names).check()
+    """A config.json (as a dictionary) → what it describes, checked; a key that nobody knows is refused."""
+    family, c = family_of(config.get("model_type"), where), Config(config, where)
+    if c.get("quantization_config"):
+        raise ConfigError(
+            f"{where} has a quantization_config, and such checkpoints are not read; "
+            "use the model's files in 16 or 32 bits, or a GGUF file."
+        )
+    c.only(NOWHERE)
+    spec = family.spec(c, names)
+    c.refuse_unknown(BOOKKEEPING.union(family.harmless))
+    return spec.check()
+
+
+def config_of_gguf(file: Reading, where: str) -> tuple[Family, dict[str, Any]]:
+    """The family of a GGUF file, and what its config.json would say; metadata that nobody knows is refused."""
+    architecture = file.metadata.get("general.architecture")
+    family = family_of_gguf(architecture, where)
+    assert family.gguf is not None
+    c = Config(file.metadata, where)
+    try:
+        config = family.gguf.config(c, file)
+    except KeyError as missing:
+        needed = f"the metadata lacks {missing.args[0]!r}, which this architecture needs"
+        raise ConfigError(f"{where}: {needed}.") from None
+    c.refuse_unknown([f"{architecture}.{key}" for key in family.gguf.harmless], within=f"{architecture}.")
+    return family, {key: value for key, value in config.items() if value is not None}

@@ -70,13 +70,14 @@ class Rule:
     """`{i}` stands for a layer's number and `{p}` for weight or bias.
 
     extra: files may hold this tensor although the network has no place for it, or has it under another name already; it
-    is then passed over.
+    is then passed over. unused: … and may then hold other numbers than the one that is read; else they must be equal.
     """
 
     theirs: str
     ours: tuple[str, ...] | str
     form: Form = SAME
     extra: bool = False
+    unused: bool = False
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -104,6 +105,8 @@ class Table:
     renamed: tuple[tuple[str, str], ...] = ()  # (old, new) parts of names in early files
     zero: tuple[str, ...] = ()  # parameters that are zero when the file does not have them
     unsaved: tuple[str, ...] = ()  # parameters that the format has no place for and nothing it is read for needs
+    # tensors that are not parameters, and the numbers that they must hold where a file has them
+    constants: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
     def _rule_for(self, name: str) -> tuple[Rule, re.Match[str]] | None:
         for old, new in self.renamed:
@@ -133,7 +136,8 @@ class Plan:
 
     moves: list[Move]
     passed_over: list[str] = field(default_factory=list)
-    twins: list[tuple[str, str]] = field(default_factory=list)  # the one read of a tied pair, and the one passed over
+    # the one that is read of two that must hold the same numbers, and the one passed over
+    twins: list[tuple[str, str]] = field(default_factory=list)
 
 
 def plan_loading(
@@ -167,6 +171,8 @@ def plan_loading(
             )
         if rule.extra and targets[0] in source:
             plan.passed_over.append(name)
+            if not rule.unused:
+                plan.twins.append((source[targets[0]], name))
             continue
         for target in targets:
             if target in source:

@@ -60,9 +60,6 @@ def fill(
         if name in shapes and name not in {o for move in plan.moves for o in move.ours}:
             put(net, name, torch.zeros(shapes[name], dtype=dtype, device=device))
     share_loaded(net, opened.spec)
-    for read, other in plan.twins:
-        if not torch.equal(opened.file.tensor(read).float(), opened.file.tensor(other).float()):
-            log.warning("%s: %s is tied to %s but differs from it, and is passed over", opened.path, other, read)
     if suspicious:
         named = ", ".join(suspicious[:3])
         log.warning("%s: %d tensors hold NaN or infinite weights (%s)", opened.path, len(suspicious), named)

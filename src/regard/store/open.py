@@ -10,9 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from regard.errors import CheckpointError, ConfigError
+import numpy as np
+
+from regard.errors import CheckpointError, ConfigError, quoted
 from regard.model.config import Config
-from regard.model.registry import Family, family_of, family_of_gguf, spec_of
+from regard.model.registry import Family, config_of_gguf, family_of, spec_of
 from regard.model.shapes import shapes
 from regard.model.spec import Spec
 from regard.model.weightmap import Plan, Table, plan_loading
@@ -36,6 +38,7 @@ class Pooling:
     stated: bool = False
 
 
+ROUNDED = 2**-8  # how far a number up to 1 may be off in bfloat16
 POOLING_TYPES = {"mean": 1, "cls": 2}  # GGUF's numbers for them
 
 
@@ -117,7 +120,7 @@ def open_directory(path: Path) -> Opened:
 
 def open_gguf(path: Path) -> Opened:
     file = read_gguf(path)
-    family, config = gguf_config(file)
+    family, config = config_of_gguf(file, str(path))
     assert family.gguf is not None
     spec = spec_of(config, str(path), file.names)
     table = family.gguf.table(config, spec)
@@ -131,18 +134,6 @@ def open_gguf(path: Path) -> Opened:
         return tokenizer
 
     return Opened(path, config, family, spec, file, table, read_tokenizer, legacy_generation(config), pooling)
-
-
-def gguf_config(file: GGUF) -> tuple[Family, dict[str, Any]]:
-    """The family of a GGUF file, and what its config.json would say."""
-    family = family_of_gguf(file.metadata.get("general.architecture"), str(file.path))
-    assert family.gguf is not None
-    try:
-        config = family.gguf.config(file)
-    except KeyError as missing:
-        needed = f"the metadata lacks {missing.args[0]!r}, which this architecture needs"
-        raise ConfigError(f"{file.path}: {needed}.") from None
-    return family, {key: value for key, value in config.items() if value is not None}
 
 
 GENERATION_KEYS = (
@@ -190,7 +181,27 @@ def plan_weights(opened: Opened) -> Plan:
     if n_layers > len(opened.file.names):
         raise CheckpointError(f"{opened.path}: {len(opened.file.names)} tensors cannot fill {n_layers} layers.")
     names, shape = opened.file.names, opened.file.shape
-    return plan_loading(opened.table, str(opened.path), names, shape, shapes(opened.spec), opened.spec.tied)
+    plan = plan_loading(opened.table, str(opened.path), names, shape, shapes(opened.spec), opened.spec.tied)
+    for read, other in plan.twins:
+        if not same_numbers(opened.file, read, other):
+            raise CheckpointError(
+                f"{opened.path}: {quoted(other)} differs from {quoted(read)}, but by the configuration they are one "
+                "tensor; set tie_word_embeddings to false if they are two, or remove one of them from the file."
+            )
+    for name, numbers in opened.table.constants.items():
+        for spelt in {name, name.removeprefix(opened.table.prefix)} & set(names):
+            found, expected = opened.file.array(spelt), numbers()
+            if found.shape != expected.shape or not np.allclose(found, expected, rtol=0, atol=ROUNDED):
+                raise CheckpointError(
+                    f"{opened.path}: {quoted(spelt)} is not the table that this architecture computes."
+                )
+    return plan
+
+
+def same_numbers(file: NamedTensors, one: str, other: str) -> bool:
+    if file.format(one) == file.format(other) and np.array_equal(file.raw(one), file.raw(other)):
+        return True  # by their bytes, of which nothing is copied
+    return np.array_equal(file.array(one), file.array(other), equal_nan=True)
 
 
 def refuse_if_too_large(path: Path, needed: int, device: str) -> None:

@@ -251,6 +251,8 @@ def adapted(start: Opened, task: Task) -> dict[str, Any]:
     if task.settings.dropout is not None:
         config |= dict.fromkeys(DROPOUTS.get(config["model_type"], ("dropout",)), task.settings.dropout)
     if task.labels:
+        for old in ("num_labels", "problem_type"):  # of the head that is replaced
+            config.pop(old, None)
         config["id2label"] = {str(i): label for i, label in enumerate(task.labels)}
         config["label2id"] = {label: i for i, label in enumerate(task.labels)}
     return config

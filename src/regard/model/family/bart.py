@@ -6,10 +6,12 @@ mBART and M2M100 put the norm first and add one at the end of each side.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from regard.model.config import ACTIVATION_NAMES, Config
 from regard.model.family.fairseq import layers
+from regard.model.frequency import sinusoids
 from regard.model.registry import Family
 from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
 from regard.model.weightmap import ROW, Rule, Table, both
@@ -19,7 +21,7 @@ from regard.model.weightmap import ROW, Rule, Table, both
 class Kind:
     wiring: Literal["pre", "post"]
     positions: Literal["learned", "sinusoidal"]
-    offset: int
+    offset: int | None  # of the first token; None: pad_token_id + 1
     stretch: bool = False
     embed_norm: bool = True
     scaled: bool = False  # the default of scale_embedding
@@ -29,6 +31,7 @@ class Kind:
     start_id: int = 2
     eos_id: int = 2
     n_vocab: int = 50265
+    attention_dropout: float = 0.0
 
 
 KINDS = {
@@ -40,50 +43,82 @@ KINDS = {
     "m2m_100": Kind(
         "pre",
         "sinusoidal",
-        offset=2,
+        offset=None,
         stretch=True,
         embed_norm=False,
         scaled=True,
         logits_bias=False,
         activation="relu",
         n_vocab=128112,
+        attention_dropout=0.1,
     ),
 }
 
 
 def spec(c: Config, names: Collection[str]) -> Spec:
-    kind = KINDS[c.get("model_type", default="bart")]
+    model_type = c.get("model_type", default="bart")
+    kind = KINDS[model_type]
+    refuse_other_wirings(c, kind)
     d = c.size("d_model", "hidden_size", default=1024)
     head = head_of(c, kind)
-    shared = c.flag("share_encoder_decoder_embeddings", default=True)
-    tied: tuple[str, ...] = ("encoder.embed.tokens.weight", "decoder.embed.tokens.weight") if shared else ()
-    if head.kind == "lm" and c.flag("tie_word_embeddings", default=True):
-        tied = (*(tied or ("decoder.embed.tokens.weight",)), "unembed.weight")
+    source = target = c.size("vocab_size", default=kind.n_vocab)
+    shared = True
+    if model_type == "marian":  # the only one whose two sides may have vocabularies of their own
+        shared = c.flag("share_encoder_decoder_embeddings", default=True)
+        target = c.size("decoder_vocab_size", default=source)
+        if shared and target != source:
+            raise c.refuse("decoder_vocab_size", f"{source}, the vocab_size, when the embeddings are shared")
+    else:
+        c.only({"share_encoder_decoder_embeddings": True})
+    tied = list[str]()
+    if c.flag("tie_word_embeddings", default=True):
+        tied += ["encoder.embed.tokens.weight"] * shared + ["decoder.embed.tokens.weight"]
+        tied += ["unembed.weight"] * (head.kind == "lm")
     return Spec(
         family="bart",
         d=d,
-        encoder=stack(c, kind, d, "encoder", c.size("vocab_size", default=kind.n_vocab)),
-        decoder=stack(c, kind, d, "decoder", c.size("decoder_vocab_size", "vocab_size", default=kind.n_vocab)),
+        encoder=stack(c, kind, d, "encoder", source),
+        decoder=stack(c, kind, d, "decoder", target),
         head=head,
-        tied=(tied,) if tied else (),
+        tied=(tuple(tied),) if len(tied) > 1 else (),
         pad_id=c.id("pad_token_id", kind.pad_id),
         bos_id=c.id("bos_token_id", 0),
-        eos_ids=c.ids("eos_token_id") or (kind.eos_id,),
+        eos_ids=c.ids("eos_token_id", (kind.eos_id,)),
         start_id=c.id("decoder_start_token_id", kind.start_id),
         initializer_std=c.number("init_std", default=0.02),
     )
 
 
+def refuse_other_wirings(c: Config, kind: Kind) -> None:
+    """Early files say in words what the model type says already."""
+    if "is_causal" in c.values:  # in transformers either value changes one of the two sides
+        raise c.refuse("is_causal", "left out: the encoder looks both ways, the decoder back")
+    c.only({"is_encoder_decoder": True, "is_decoder": False, "add_bias_logits": False})
+    c.only({"normalize_before": kind.wiring == "pre", "add_final_layer_norm": kind.wiring == "pre"})
+    c.only({"normalize_embedding": kind.embed_norm, "static_position_embeddings": kind.positions == "sinusoidal"})
+
+
+def first_position(c: Config, kind: Kind) -> int:
+    if kind.offset is not None:
+        return kind.offset
+    pad = c.id("pad_token_id", kind.pad_id)
+    if pad is None:
+        raise c.refuse("pad_token_id", "a token id: positions are counted from it")
+    return pad + 1
+
+
 def stack(c: Config, kind: Kind, d: int, side: str, n_vocab: int) -> StackSpec:
-    heads = c.size(f"{side}_attention_heads", default=16)
+    general = ("num_attention_heads", "num_hidden_layers") if side == "encoder" else ()
+    heads = c.size(f"{side}_attention_heads", *general[:1], default=16)
     scaled = c.flag("scale_embedding", default=kind.scaled)
+    dropout = c.rate("attention_dropout", default=kind.attention_dropout)
     return StackSpec(
-        n_layers=c.layers(f"{side}_layers", default=12),
+        n_layers=c.layers(f"{side}_layers", *general[1:], default=12),
         n_vocab=n_vocab,
         wiring=kind.wiring,
         norm="layer",
         eps=1e-5,
-        attention=AttentionSpec(heads, heads, head_size(d, heads), dropout=c.rate("attention_dropout")),
+        attention=AttentionSpec(heads, heads, head_size(d, heads), dropout=dropout),
         mlp=MLPSpec(
             c.size(f"{side}_ffn_dim", default=4096),
             c.choice("activation_function", among=ACTIVATION_NAMES, default=kind.activation),
@@ -92,7 +127,7 @@ def stack(c: Config, kind: Kind, d: int, side: str, n_vocab: int) -> StackSpec:
         positions=PositionSpec(
             kind.positions,
             c.size("max_position_embeddings", default=1024),
-            offset=kind.offset,
+            offset=first_position(c, kind),
             halves=True,
             stretch=kind.stretch,
         ),
@@ -110,12 +145,12 @@ def head_of(c: Config, kind: Kind) -> HeadSpec:
     if architecture.endswith(("ForConditionalGeneration", "MTModel")):
         return HeadSpec("lm", bias=kind.logits_bias)
     if architecture.endswith("ForSequenceClassification"):
-        return HeadSpec("classify", dense=True, labels=c.labels(default=3), dropout=c.rate("classifier_dropout"))
+        return HeadSpec("classify", dense=True, labels=c.exclusive_labels(3), dropout=c.rate("classifier_dropout"))
     return HeadSpec("none")
 
 
 def table(config: Mapping[str, Any], spec: Spec) -> Table:
-    shared = bool(spec.tied) and "encoder.embed.tokens.weight" in spec.tied[0]
+    shared = any("encoder.embed.tokens.weight" in group for group in spec.tied)
     rules = (
         *((Rule("model.shared.weight", "encoder.embed.tokens.weight"),) if shared else ()),
         Rule("model.encoder.embed_tokens.weight", "encoder.embed.tokens.weight", extra=shared),
@@ -131,7 +166,24 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
         both("classification_head.dense", "head.dense"),
         both("classification_head.out_proj", "head.out"),
     )
-    return Table(rules, prefix="model.", bare=spec.head.kind == "none", zero=("unembed.bias",))
+    return Table(
+        rules,
+        prefix="model.",
+        ignore=() if shared else (r"(model\.)?shared\.weight",),  # transformers writes it although nothing reads it
+        bare=spec.head.kind == "none",
+        zero=("unembed.bias",),
+        # Marian's files may hold the sinusoids, which transformers then takes from there
+        constants={
+            f"model.{side}.embed_positions.weight": partial(sinusoids, spec.d, stack.positions)
+            for side, stack in spec.stacks.items()
+            if config["model_type"] == "marian"
+        },
+    )
 
 
-FAMILY = Family("bart", spec, table)
+# Dropout of whole layers and of the classifier is for training; the student's sizes are what distilling asked for.
+HARMLESS = (
+    *("encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout", "extra_pos_embeddings"),
+    *("replacing_rate", "save_step", "student_encoder_layers", "student_decoder_layers"),
+)
+FAMILY = Family("bart", spec, table, harmless=HARMLESS)

@@ -42,7 +42,7 @@ def heads(kind: str, roberta: bool, tied: bool) -> tuple[Rule, ...]:
             both(f"{transform}.{norm}", "head.norm"),
             Rule(f"{top}.decoder.weight", "unembed.weight"),
             Rule(f"{top}.bias" if tied else f"{top}.decoder.bias", "unembed.bias"),
-            Rule(f"{top}.decoder.bias" if tied else f"{top}.bias", "unembed.bias", extra=True),
+            Rule(f"{top}.decoder.bias" if tied else f"{top}.bias", "unembed.bias", extra=True, unused=not tied),
         )
     if kind == "classify" and roberta:
         return both("classifier.dense", "head.dense"), both("classifier.out_proj", "head.out")
@@ -78,19 +78,18 @@ def is_roberta(config: Mapping[str, Any]) -> bool:
 
 
 def spec(c: Config, names: Collection[str]) -> Spec:
-    for key in ("is_decoder", "add_cross_attention"):
-        if c.flag(key, default=False):
-            raise c.refuse(key, "false: BERT is read as an encoder")
-    if c.get("position_embedding_type", default="absolute") != "absolute":
-        raise c.refuse("position_embedding_type", "absolute")
+    c.only({"is_causal": False, "is_decoder": False, "is_encoder_decoder": False})
+    c.only({"position_embedding_type": "absolute", "directionality": "bidi", "pooler_type": "first_token_transform"})
     roberta = is_roberta(c.values)
     d, heads = c.size("hidden_size", default=768), c.size("num_attention_heads", default=12)
     pad = c.id("pad_token_id", 1 if roberta else 0)
-    offset = (pad or 0) + 1 if roberta else 0
+    if roberta and pad is None:
+        raise c.refuse("pad_token_id", "a token id: positions are counted from it")
+    offset = pad + 1 if roberta and pad is not None else 0
     rows = c.size("max_position_embeddings", default=512, least=offset + 1)
     stack = StackSpec(
         n_layers=c.layers("num_hidden_layers", default=12),
-        n_vocab=c.size("vocab_size", default=50265 if roberta else 30522),
+        n_vocab=c.size("vocab_size", default=50265 if c.get("model_type") == "roberta" else 30522),
         wiring="post",
         norm="layer",
         eps=c.number("layer_norm_eps", default=1e-12),
@@ -108,7 +107,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         embed_dropout=c.rate("hidden_dropout_prob", default=0.1),
     )
     chosen = head(c, roberta, names)
-    tied = chosen.kind == "mlm" and c.flag("tie_word_embeddings", default=True)
+    tied = c.flag("tie_word_embeddings", default=True) and chosen.kind == "mlm"
     return Spec(
         family="bert",
         d=d,
@@ -117,8 +116,8 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         head=chosen,
         tied=(("embed.tokens.weight", "unembed.weight"),) if tied else (),
         pad_id=pad,
-        bos_id=c.id("bos_token_id"),
-        eos_ids=c.ids("eos_token_id"),
+        bos_id=c.id("bos_token_id", 0 if roberta else None),
+        eos_ids=c.ids("eos_token_id", (2,) if roberta else ()),
         initializer_std=c.number("initializer_range", default=0.02),
     )
 
@@ -126,12 +125,12 @@ def spec(c: Config, names: Collection[str]) -> Spec:
 def head(c: Config, roberta: bool, names: Collection[str]) -> HeadSpec:
     heads = ("ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification")
     architecture = c.architecture("BertModel", (*heads, "Model"))
-    dropout = c.rate("classifier_dropout", "hidden_dropout_prob", default=0.1)
+    dropout = c.rate("classifier_dropout", default=c.rate("hidden_dropout_prob", default=0.1))
     if architecture.endswith(("ForMaskedLM", "ForPreTraining")):
         activation = "gelu" if roberta else c.choice("hidden_act", among=ACTIVATION_NAMES, default="gelu")
         return HeadSpec("mlm", bias=True, activation=activation)
     if architecture.endswith("ForSequenceClassification"):
-        return HeadSpec("classify", pooler=not roberta, dense=roberta, labels=c.labels(), dropout=dropout)
+        return HeadSpec("classify", pooler=not roberta, dense=roberta, labels=c.exclusive_labels(), dropout=dropout)
     if architecture.endswith("ForTokenClassification"):
         return HeadSpec("tag", labels=c.labels(), dropout=dropout)
     return HeadSpec("none", pooler=not names or any(name.endswith("pooler.dense.weight") for name in names))
@@ -144,8 +143,9 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
     return Table(rules, prefix=f"{prefix}.", ignore=UNUSED, bare=kind == "none", renamed=OLD_NAMES)
 
 
-def config_from_gguf(file: Reading) -> dict[str, Any]:
-    meta = file.metadata
+def config_from_gguf(c: Config, file: Reading) -> dict[str, Any]:
+    meta = c.values
+    c.only({"bert.attention.causal": False, "bert.attention.head_count_kv": meta["bert.attention.head_count"]})
     return {
         "model_type": "bert",
         "architectures": ["BertModel"],
@@ -186,4 +186,11 @@ def gguf_table(config: Mapping[str, Any], spec: Spec) -> Table:
     return GGUF
 
 
-FAMILY = Family("bert", spec, table, GGUFForm(("bert",), config_from_gguf, gguf_metadata, gguf_table))
+POOLER = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")  # of 2018
+FAMILY = Family(
+    "bert",
+    spec,
+    table,
+    GGUFForm(("bert",), config_from_gguf, gguf_metadata, gguf_table, harmless=("vocab_size", "pooling_type")),
+    POOLER,
+)

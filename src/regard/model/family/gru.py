@@ -34,6 +34,7 @@ TABLE = Table(
 
 
 def spec(c: Config, names: Collection[str]) -> Spec:
+    c.only({"is_encoder_decoder": True, "tie_word_embeddings": True})
     tied = ("encoder.embed.tokens.weight", "decoder.embed.tokens.weight", "unembed.weight")
     return Spec(
         family="gru",
@@ -50,7 +51,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         tied=(tied,),
         pad_id=c.id("pad_token_id", 1),
         bos_id=c.id("bos_token_id", 0),
-        eos_ids=c.ids("eos_token_id") or (2,),
+        eos_ids=c.ids("eos_token_id", (2,)),
         start_id=c.id("decoder_start_token_id", 2),
         initializer_std=c.number("init_std", default=0.02),
     )

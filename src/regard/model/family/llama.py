@@ -6,12 +6,13 @@ Touvron et al., 2023. The same table reads SmolLM2 and Llama 2/3 (model_type lla
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, quoted
 from regard.model.config import ACTIVATION_NAMES, Config
 from regard.model.frequency import frequencies
 from regard.model.registry import Family, GGUFForm, Reading
@@ -29,6 +30,7 @@ from regard.model.weightmap import Rule, Table, both, pair_up
 
 ROPE_FACTORS = "rope_freqs.weight"
 LLAMA3_POSITIONS = 8192  # that Llama 3 was first trained for
+LAYER_TYPES = ("full_attention", "sliding_attention")
 
 HF = Table(
     prefix="model.",
@@ -50,12 +52,36 @@ HF = Table(
 )
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a file means that does not say it."""
+
+    d_ff: int = 11008
+    limit: int = 2048
+    n_vocab: int = 32000
+    kv_heads: int | None = None  # as many as there are heads
+    bos_id: int | None = 1
+    eos_ids: tuple[int, ...] = (2,)
+
+
+KINDS = {
+    "llama": Kind(),
+    "mistral": Kind(d_ff=14336, limit=131072, kv_heads=8),
+    "qwen2": Kind(d_ff=22016, limit=32768, n_vocab=151936, kv_heads=32, bos_id=None, eos_ids=()),
+}
+
+
 def spec(c: Config, names: Collection[str]) -> Spec:
-    kind = c.get("model_type", default="llama")
+    model_type = c.get("model_type", default="llama")
+    kind = KINDS[model_type]
     c.architecture("LlamaForCausalLM", ("ForCausalLM", "Model"))
+    c.only({"is_causal": True, "is_encoder_decoder": False, "rope_interleaved": False, "use_mrope": False})
     d, heads = c.size("hidden_size", default=4096), c.size("num_attention_heads", default=32)
-    n_layers, n_vocab = c.layers("num_hidden_layers", default=32), c.size("vocab_size", default=32000)
-    bias = True if kind == "qwen2" else c.flag("attention_bias", default=False)
+    n_layers, n_vocab = c.layers("num_hidden_layers", default=32), c.size("vocab_size", default=kind.n_vocab)
+    if model_type != "llama":  # whose biases are as they are, whatever the file says
+        c.only({"attention_bias": model_type == "qwen2", "mlp_bias": False})
+    bias = c.flag("attention_bias", default=model_type == "qwen2")
+    groups = None if c.is_null("num_key_value_heads") else kind.kv_heads
     stack = StackSpec(
         n_layers=n_layers,
         n_vocab=n_vocab,
@@ -64,20 +90,20 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         eps=c.number("rms_norm_eps", default=1e-6),
         attention=AttentionSpec(
             heads=heads,
-            kv_heads=c.size("num_key_value_heads", default=8 if kind == "mistral" else heads),
+            kv_heads=c.size("num_key_value_heads", default=groups or heads),
             d_k=head_size(d, heads, c.size("head_dim", default=0, least=0) or None),
             bias=bias,
-            out_bias=bias and kind != "qwen2",
+            out_bias=bias and model_type != "qwen2",
             dropout=c.rate("attention_dropout"),
         ),
         mlp=MLPSpec(
-            d_ff=c.size("intermediate_size", default=11008),
+            d_ff=c.size("intermediate_size", default=kind.d_ff),
             activation=c.choice("hidden_act", among=ACTIVATION_NAMES, default="silu"),
             gated=True,
             bias=c.flag("mlp_bias", default=False),
         ),
-        positions=rotary(c),
-        windows=windows(c, kind, n_layers),
+        positions=rotary(c, kind),
+        windows=windows(c, model_type, n_layers),
         final_norm=True,
     )
     tied = c.flag("tie_word_embeddings", default=False)
@@ -89,49 +115,54 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         head=HeadSpec("lm"),
         tied=(("embed.tokens.weight", "unembed.weight"),) if tied else (),
         pad_id=c.id("pad_token_id"),
-        bos_id=c.id("bos_token_id", 1),
-        eos_ids=c.ids("eos_token_id") or (2,),
+        bos_id=c.id("bos_token_id", kind.bos_id),
+        eos_ids=c.ids("eos_token_id", kind.eos_ids),
         initializer_std=c.number("initializer_range", default=0.02),
     )
 
 
-def rotary(c: Config) -> PositionSpec:
-    """From `rope_parameters` (new) or `rope_theta` and `rope_scaling` (old)."""
-    given = c.get("rope_parameters", default=c.get("rope_scaling", default={}))
-    if not isinstance(given, dict):
-        raise ConfigError(f"{c.where}: rope_parameters must be an object.")
-    r = Config(given, f"{c.where}, rope_parameters")
+def rotary(c: Config, kind: Kind) -> PositionSpec:
+    """From `rope_scaling` (old) or else `rope_parameters` (new), in which `rope_theta` may stand or beside it."""
+    old, new = c.get("rope_scaling", default={}), c.get("rope_parameters", default={})
+    for name, given in (("rope_scaling", old), ("rope_parameters", new)):
+        if not isinstance(given, dict):
+            raise ConfigError(f"{c.where}: {name} must be an object.")
+    r = Config(old or new, f"{c.where}, {'rope_scaling' if old else 'rope_parameters'}")
     kinds = {"default": "", "linear": "linear", "llama3": "llama3"}
-    kind = r.choice("rope_type", "type", among=kinds, default="default")
-    limit = c.size("max_position_embeddings", default=2048)
+    scaled = r.choice("rope_type", "type", among=kinds, default="default")
+    limit = c.size("max_position_embeddings", default=kind.limit)
     scaling = None
-    if kind:
+    if scaled:
         low, high = r.number("low_freq_factor", default=1.0), r.number("high_freq_factor", default=4.0)
         if low >= high:
             raise r.refuse("low_freq_factor", "below high_freq_factor")
-        known: Literal["linear", "llama3"] = "linear" if kind == "linear" else "llama3"
+        known: Literal["linear", "llama3"] = "linear" if scaled == "linear" else "llama3"
         original = r.size("original_max_position_embeddings", default=limit)
         scaling = RotaryScalingSpec(known, r.number("factor", default=1.0, least=1e-6), low, high, original)
     theta = r.number("rope_theta", default=c.number("rope_theta", default=10000.0, least=1e-6), least=1e-6)
     if r.number("partial_rotary_factor", default=c.number("partial_rotary_factor", default=1.0)) != 1.0:
         raise r.refuse("partial_rotary_factor", "1: rotating a part of each head is not implemented")
+    r.refuse_unknown(("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"))
     return PositionSpec("rotary", limit, theta=theta, scaling=scaling)
 
 
-def windows(c: Config, kind: str, n_layers: int) -> tuple[int | None, ...]:
+def windows(c: Config, model_type: str, n_layers: int) -> tuple[int | None, ...]:
     """Mistral: every layer. Qwen2: those that layer_types names, and only if use_sliding_window says so."""
-    if kind == "llama" or c.get("sliding_window") is None:
-        return ()
-    if kind == "qwen2" and not c.flag("use_sliding_window", default=False):
-        return ()
-    window = c.size("sliding_window")
-    types = c.get("layer_types")
-    if types is None:
-        full = c.size("max_window_layers", default=28, least=0) if kind == "qwen2" else 0
-        types = ["full_attention"] * min(full, n_layers) + ["sliding_attention"] * max(0, n_layers - full)
-    if not isinstance(types, list) or len(types) != n_layers:
-        raise c.refuse("layer_types", f"a list of {n_layers} names")
-    return tuple(window if t == "sliding_attention" else None for t in types)
+    if model_type == "llama":
+        c.only({"sliding_window": None, "use_sliding_window": False})
+    if model_type == "mistral":
+        c.only({"use_sliding_window": True, "max_window_layers": 0})
+    used = model_type == "mistral" or c.flag("use_sliding_window", default=False)
+    null = c.is_null("sliding_window")
+    window = c.size("sliding_window", default=4096) if used and not null else None
+    full = c.size("max_window_layers", default=28, least=0) if model_type == "qwen2" else 0
+    usual = ["full_attention" if window is None or i < full else "sliding_attention" for i in range(n_layers)]
+    types = c.get("layer_types", default=usual)
+    if not isinstance(types, list) or len(types) != n_layers or not {*map(str, types)} <= {*LAYER_TYPES}:
+        raise c.refuse("layer_types", f"a list of {n_layers} names, each of them {' or '.join(LAYER_TYPES)}")
+    if types != usual and (model_type != "qwen2" or window is None):
+        raise c.refuse("layer_types", f"{usual[0]} in each layer")
+    return tuple(window if t == "sliding_attention" else None for t in types) if window is not None else ()
 
 
 def table(config: Mapping[str, Any], spec: Spec) -> Table:
@@ -164,21 +195,24 @@ def gguf_table(config: Mapping[str, Any], spec: Spec) -> Table:
     )
 
 
-def config_from_gguf(file: Reading) -> dict[str, Any]:
-    meta, names = file.metadata, file.names
+def config_from_gguf(c: Config, file: Reading) -> dict[str, Any]:
+    meta, names = c.values, file.names
     arch = meta["general.architecture"]
-    said = Config(meta, "The GGUF file's metadata")
-    heads = meta[f"{arch}.attention.head_count"]
-    theta = said.number(f"{arch}.rope.freq_base", default=10000.0, least=1e-6)
+    heads, d = c.size(f"{arch}.attention.head_count"), c.size(f"{arch}.embedding_length")
+    theta = c.number(f"{arch}.rope.freq_base", default=10000.0, least=1e-6)
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": theta}
-    scaling = meta.get(f"{arch}.rope.scaling.type", "none")
+    factor = c.get(f"{arch}.rope.scaling.factor", f"{arch}.rope.scale_linear")  # the second is its name of 2023
+    scaling = meta.get(f"{arch}.rope.scaling.type", "linear" if factor else "none")
     if scaling not in ("none", "linear"):
-        raise ConfigError(f"This GGUF file scales rotary positions by {scaling!r}; linear scaling is implemented.")
-    if scaling == "linear":
-        rope |= {"rope_type": "linear", "factor": meta[f"{arch}.rope.scaling.factor"]}
+        raise ConfigError(f"{c.where} scales rotary positions by {quoted(scaling)}; linear scaling is implemented.")
+    if scaling == "linear" and factor:  # 0 means 1, as it does in llama.cpp
+        rope |= {"rope_type": "linear", "factor": factor}
+    original = c.size(f"{arch}.rope.scaling.original_context_length", default=LLAMA3_POSITIONS)
     if ROPE_FACTORS in names:
-        original = said.size(f"{arch}.rope.scaling.original_context_length", default=LLAMA3_POSITIONS)
         rope |= llama3_scaling(file.array(ROPE_FACTORS), theta, original)
+    d_k = c.size(f"{arch}.attention.key_length", default=head_size(d, heads))
+    c.only({f"{arch}.{key}": d_k for key in ("attention.value_length", "rope.dimension_count")})
+    c.only({f"{arch}.attention.causal": True, f"{arch}.rope.scaling.attn_factor": 1.0, f"{arch}.expert_count": 0})
     window = meta.get(f"{arch}.attention.sliding_window")
     model_type = "qwen2" if arch == "qwen2" else "mistral" if window else "llama"
     architecture = {"qwen2": "Qwen2ForCausalLM", "mistral": "MistralForCausalLM", "llama": "LlamaForCausalLM"}
@@ -186,23 +220,24 @@ def config_from_gguf(file: Reading) -> dict[str, Any]:
         "model_type": model_type,
         "architectures": [architecture[model_type]],
         "vocab_size": file.shape("token_embd.weight")[0],
-        "hidden_size": meta[f"{arch}.embedding_length"],
+        "hidden_size": d,
         "intermediate_size": meta[f"{arch}.feed_forward_length"],
         "num_hidden_layers": meta[f"{arch}.block_count"],
         "num_attention_heads": heads,
         "num_key_value_heads": meta.get(f"{arch}.attention.head_count_kv", heads),
-        "head_dim": meta.get(f"{arch}.attention.key_length"),
+        "head_dim": d_k,
         "max_position_embeddings": meta[f"{arch}.context_length"],
         "rms_norm_eps": meta[f"{arch}.attention.layer_norm_rms_epsilon"],
         "rope_parameters": rope,
         "hidden_act": "silu",
-        "attention_bias": model_type != "qwen2" and "blk.0.attn_q.bias" in names,
+        "attention_bias": model_type == "qwen2" or "blk.0.attn_q.bias" in names,
         "mlp_bias": "blk.0.ffn_up.bias" in names,
         "bos_token_id": meta.get("tokenizer.ggml.bos_token_id"),
         "eos_token_id": meta.get("tokenizer.ggml.eos_token_id"),
         "pad_token_id": meta.get("tokenizer.ggml.padding_token_id"),
         "tie_word_embeddings": "output.weight" not in names,
-        **({"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0} if window else {}),
+        **({"sliding_window": window} if window else {}),
+        **({"use_sliding_window": True, "max_window_layers": 0} if window and model_type == "qwen2" else {}),
     }
 
 
@@ -271,9 +306,13 @@ def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
     return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
 
 
+# How a server splits matrices, what a longer context was trained for, and names that other tools gave the same limit.
+HARMLESS = ("pretraining_tp", "is_decoder", "is_llama_config", "max_sequence_length")
+GGUF_HARMLESS = ("vocab_size", "tensor_data_layout", "expert_used_count", "rope.scaling.finetuned", "pooling_type")
 FAMILY = Family(
     "llama",
     spec,
     table,
-    GGUFForm(("llama", "qwen2"), config_from_gguf, gguf_metadata, gguf_table, gguf_constants),
+    GGUFForm(("llama", "qwen2"), config_from_gguf, gguf_metadata, gguf_table, gguf_constants, GGUF_HARMLESS),
+    HARMLESS,
 )

@@ -28,8 +28,9 @@ FAIRSEQ = Table(
 
 def spec(c: Config, names: Collection[str]) -> Spec:
     d = c.size("d_model", default=512)
-    source = c.size("src_vocab_size", "vocab_size")
-    target = c.size("tgt_vocab_size", "vocab_size")
+    c.only({"is_encoder_decoder": True, "is_decoder": False})
+    both = None if c.get("vocab_size") is None else c.size("vocab_size")
+    source, target = c.size("src_vocab_size", default=both), c.size("tgt_vocab_size", default=both)
     shared = c.flag("share_all_embeddings", default=False)
     if shared and source != target:
         raise c.refuse("share_all_embeddings", "false when the two vocabularies differ in size")
@@ -45,7 +46,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
         tied=(tied,) if tied else (),
         pad_id=c.id("pad_token_id", 1),
         bos_id=c.id("bos_token_id", 0),
-        eos_ids=c.ids("eos_token_id") or (2,),
+        eos_ids=c.ids("eos_token_id", (2,)),
         start_id=c.id("decoder_start_token_id", 2),
         initializer_std=c.number("init_std", default=0.02),
     )

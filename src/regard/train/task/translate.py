@@ -37,30 +37,32 @@ class Translate(Task):
     def config(self) -> dict[str, Any]:
         s, t = self.settings, self.tokenizer
         family = s.family or "m2m_100"
-        sizes = {
-            f"{side}_{what}": value
-            for side in ("encoder", "decoder")
-            for what, value in (("layers", s.layers), ("attention_heads", s.heads), ("ffn_dim", s.d_ff or 4 * s.width))
-        }
         return {
             "model_type": family,
             "architectures": [ARCHITECTURES[family]],
             "vocab_size": t.n_vocab,
             **({"share_all_embeddings": True} if family == "vaswani" else {}),
             "d_model": s.width,
-            **({"hidden_size": s.d_ff or s.width} if family == "gru" else {}),
-            **sizes,
-            "activation_function": "relu",
+            **({"hidden_size": s.d_ff or s.width} if family == "gru" else self.blocks()),
             "max_position_embeddings": s.block_size,
-            "scale_embedding": True,
             "dropout": s.dropout,
-            "attention_dropout": 0.0,
-            "activation_dropout": 0.0,
             "pad_token_id": t.pad_id,
             "bos_token_id": t.bos_id,
             "eos_token_id": t.eos_id,
             "decoder_start_token_id": t.eos_id,
             "tie_word_embeddings": True,
+        }
+
+    def blocks(self) -> dict[str, Any]:
+        """What a Transformer's stacks are made of; a recurrent network has none."""
+        s = self.settings
+        sizes = (("layers", s.layers), ("attention_heads", s.heads), ("ffn_dim", s.d_ff or 4 * s.width))
+        return {
+            **{f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in sizes},
+            "activation_function": "relu",
+            "scale_embedding": True,
+            "attention_dropout": 0.0,
+            "activation_dropout": 0.0,
         }
 
     def collate(self, examples: Sequence[Example], generator: torch.Generator) -> Batch:
