@@ -13,9 +13,9 @@ from regard.errors import NotFound
 from regard.serve.app import make_app
 from regard.serve.frames import Runs, thinned
 from regard.serve.shelf import Shelf
+from regard.train.metrics import trim_metrics
 from regard.train.probe import Probes, attention_of
 from regard.train.report import draw, summarise
-from regard.train.start import trim_metrics
 
 TEXTS = ["One day the cat", "The old king"]
 
@@ -192,7 +192,7 @@ def test_a_log_of_one_odd_line_is_reported(tmp_path, i):
 def test_resuming_keeps_the_lines_up_to_a_step_as_they_are(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b"\n".join(ODD) + b"\n" + b'{"step": 2, "half')
-    trim_metrics(path, 3)
+    trim_metrics(path.parent, 3)
     kept = path.read_bytes()
     assert kept.splitlines() == ODD[17:23]
     assert kept.endswith(b"\n")

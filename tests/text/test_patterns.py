@@ -64,7 +64,9 @@ SLOW = [
 ]
 
 
-@pytest.mark.parametrize("pattern", [*REAL.values(), *{regex for split in SPLITS.values() for regex in split.regexes}])
+@pytest.mark.parametrize(
+    "pattern", [*REAL.values(), *dict.fromkeys(regex for split in SPLITS.values() for regex in split.regexes)]
+)
 def test_the_patterns_of_real_models_are_accepted(pattern: str) -> None:
     Regex(pattern)
     assert why_slow(pattern) is None

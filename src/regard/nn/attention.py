@@ -5,10 +5,12 @@ everything faster is tested against: `fused` below, and the native engine.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from regard.nn.cache import LayerCache
 from regard.nn.linear import Linear
@@ -26,7 +28,7 @@ def attend(
     """Z = A V with A = softmax(Q Kᵀ / √d_k)."""
     A = attention_weights(Q, K, mask, scale=scale)
     A = F.dropout(A, dropout) if dropout else A
-    return see("Z", A @ V.to(A.dtype))  # (…, N, d_v)
+    return see("Z", mix(A, V.to(A.dtype)))  # (…, N, d_v)
 
 
 def attention_weights(Q: Tensor, K: Tensor, mask: Tensor | None = None, *, scale: float | None = None) -> Tensor:
@@ -38,8 +40,25 @@ def attention_weights(Q: Tensor, K: Tensor, mask: Tensor | None = None, *, scale
     dots = see("dots", Q @ K.mT)  # (…, N, T)
     S = see("scores", dots * (1 / math.sqrt(Q.shape[-1]) if scale is None else scale))
     if mask is not None:
-        S = see("masked", torch.where(mask, S, -math.inf) if mask.dtype == torch.bool else S + mask)
+        hidden = ~mask if mask.dtype == torch.bool else mask == -math.inf
+        S = S if mask.dtype == torch.bool else S + mask
+        S = see("masked", S.masked_fill(hidden, -math.inf))  # whatever the score was: NaN - ∞ would be NaN
     return see("weights", S.softmax(-1))
+
+
+def mix(A: Tensor, V: Tensor) -> Tensor:
+    """A V, where a key of weight 0 counts for nothing, even if its value is not a number: 0 · NaN would be NaN."""
+    Z = A @ V
+    if is_compiling() or finite(Z):
+        return Z
+    odd = ~V.isfinite()
+    seen = (A != 0).to(A.dtype) @ odd.to(A.dtype) > 0  # such a value, by a query that does look at it
+    return torch.where(seen, Z, A @ V.masked_fill(odd, 0))
+
+
+def finite(X: Tensor) -> bool:
+    """Whether all are numbers. Their sum tells in a fraction of the time, unless it is itself too large."""
+    return math.isfinite(X.sum().item()) or bool(X.isfinite().all())
 
 
 def simple_attention(X: Tensor) -> Tensor:
@@ -49,27 +68,47 @@ def simple_attention(X: Tensor) -> Tensor:
 
 
 def fused(
-    Q: Tensor, K: Tensor, V: Tensor, mask: Mask, *, scale: float | None = None, dropout: float = 0.0, chunk: int = 512
+    Q: Tensor,
+    K: Tensor,
+    V: Tensor,
+    mask: Mask,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    chunk: int = 512,
+    training: bool = False,
 ) -> Tensor:
-    """`attend` without ever holding N × T numbers: PyTorch's fused kernel, a chunk of queries at a time."""
-    (N, T), grouped = (Q.shape[-2], K.shape[-2]), Q.shape[1] != K.shape[1]
+    """`attend` without ever holding N × T numbers: PyTorch's fused kernel, a chunk of queries at a time.
+
+    The kernel lets a hidden key or value that is not a number spoil what it is hidden from. What it spoilt the definition
+    computes again, but not in training, where such a number ends the run anyway.
+    """
+    (N, T), heads = (Q.shape[-2], K.shape[-2]), Q.shape[1]
 
     def kernel(Q: Tensor, K: Tensor, V: Tensor, visible: Tensor | None = None, causal: bool = False) -> Tensor:
         return F.scaled_dot_product_attention(
-            Q, K, V, attn_mask=visible, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+            Q, K, V, attn_mask=visible, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=heads != K.shape[1]
         )
 
-    whole = mask.real is None and (mask.window is None or mask.window >= T)
-    if whole and (N == T or not mask.causal):
-        return kernel(Q, K, V, causal=mask.causal and N > 1)
-    Z = []
-    for first in range(0, N, chunk):
-        last = min(first + chunk, N)
-        keys = mask.reach(first, last, N, T)
-        visible = mask.rows(first, last, keys, N, T, Q.device) if mask.real is not None or N > 1 else None
-        span = slice(keys.start, keys.stop)
-        Z.append(kernel(Q[..., first:last, :], K[..., span, :], V[..., span, :], visible))
-    return Z[0] if len(Z) == 1 else torch.cat(Z, -2)
+    def defined(Q: Tensor, K: Tensor, V: Tensor, visible: Tensor | None) -> Tensor:
+        return attend(Q, share_heads(K, heads), share_heads(V, heads), visible, scale=scale)
+
+    def in_chunks(compute: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]) -> Tensor:
+        Z = []
+        for first in range(0, N, chunk):
+            last = min(first + chunk, N)
+            keys = mask.reach(first, last, N, T)
+            visible = mask.rows(first, last, keys, N, T, Q.device) if hides else None
+            span = slice(keys.start, keys.stop)
+            Z.append(compute(Q[..., first:last, :], K[..., span, :], V[..., span, :], visible))
+        return Z[0] if len(Z) == 1 else torch.cat(Z, -2)
+
+    hides = mask.real is not None or (mask.causal and N > 1)
+    whole = mask.real is None and (mask.window is None or mask.window >= T) and (N == T or not mask.causal)
+    Z = kernel(Q, K, V, causal=mask.causal and N > 1) if whole else in_chunks(kernel)
+    if not hides or training or is_compiling() or finite(Z):
+        return Z
+    return torch.where(Z.isfinite(), Z, in_chunks(defined))
 
 
 def share_heads(K: Tensor, heads: int) -> Tensor:
@@ -130,7 +169,7 @@ class Heads(Part):
             K, V = share_heads(K, self.heads), share_heads(V, self.heads)
             Z = attend(Q, K, V, visible, scale=self.scale, dropout=dropout)
         else:
-            Z = fused(Q, K, V, mask, scale=self.scale, dropout=dropout)
+            Z = fused(Q, K, V, mask, scale=self.scale, dropout=dropout, training=self.training)
         return see("M", self.W_o(Z.transpose(1, 2).flatten(2)))  # heads side by side, one output projection
 
 

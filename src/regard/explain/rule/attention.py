@@ -125,7 +125,7 @@ def mix(asked: Asked, node: Node) -> Reason:
     group = head // (weights.shape[0] // values.shape[0]) if values.dim() == 3 else None
     before: Index = () if group is None else (group,)
     v = values[before][:, c].double()
-    products = a * v
+    products = torch.where(a == 0, 0.0, a * v)  # a key of weight 0 counts for nothing, whatever its value
 
     def make(j: int) -> Term:
         where = (*before, j, c)
