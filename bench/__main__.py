@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.versus import machine
 
-NAMES = ("startup", "memory", "generation", "native", "embedding", "training", "inspect")
+NAMES = ("startup", "memory", "generation", "native", "embedding", "training", "inspect", "latency")
 DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- figures: python -m bench --write -->\n", "<!-- end of figures -->"
 

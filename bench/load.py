@@ -7,19 +7,25 @@ way, how long the first token took and the next ones.
 
 Then too many: a server without a queue is asked first by as many clients as it has slots (it is *at capacity*: every slot
 busy, nobody refused), then by twice as many, who come again sooner than they are told. The rest must get a 429, and an
-accepted answer must take less than three times what it took at capacity. The exit code is 1 if anything does not hold.
+accepted answer must take less than three times what it took at capacity.
+
+Then bad neighbours, in a process of their own: a thousand connections that say nothing, opened again when they are closed,
+and eight clients that send prompts as long as a body may be. Beside them no accepted stream may stand still for longer than
+half a second, /health must be answered within 0.2 s on new connections, and every answer must be right. Times in which this
+process itself stood still are not the server's and are taken off. The exit code is 1 if anything does not hold.
 """
 
 import argparse
 import asyncio
 import json
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +36,7 @@ import regard
 from bench.memory import resident
 from regard.api import Model
 from regard.engine.schedule import Scheduler
+from regard.serve.openai import MOST_BODY
 
 STORY = (
     "The old king and the old woman went to the village because a little girl had lost a red ring near the tall tree. "
@@ -42,6 +49,8 @@ SLOWEST = 3.0  # times what an answer takes at capacity
 IMPATIENCE = 0.25  # seconds until who was refused comes again, though told to wait for one at least
 SAMPLES = 8  # of the server's memory
 TICK = 0.1  # seconds
+SILENT, LONG = 1000, 8  # bad neighbours of both kinds
+MOST_GAP, MOST_HEALTH = 0.5, 0.2  # seconds
 
 
 @dataclass
@@ -245,6 +254,111 @@ def too_many(given: argparse.Namespace, expected: list[Expected]) -> bool:
     return max(slower) < SLOWEST and double.refused > 0 and not full.wrong and not double.wrong
 
 
+def neighbours(address: str, model: str, seconds: float) -> None:
+    """In a process of its own: connections that say nothing, and prompts as long as may be."""
+    raise_limit()
+    host, _, port = address.removeprefix("http://").partition(":")
+    end = time.monotonic() + seconds
+
+    async def silent() -> None:
+        while time.monotonic() < end:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), end - time.monotonic())  # until it is closed
+                writer.close()
+            await asyncio.sleep(1)
+
+    async def long() -> None:
+        wish = {"model": model, "prompt": "", "max_tokens": 1}
+        wish["prompt"] = (STORY * (MOST_BODY // len(STORY) + 1))[: MOST_BODY - len(json.dumps(wish)) - 100]
+        body = json.dumps(wish).encode()
+        headers = {"Content-Type": "application/json"}
+        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+            while time.monotonic() < end:
+                with suppress(httpx.HTTPError):
+                    await client.post("/v1/completions", content=body, headers=headers)
+
+    async def both() -> None:
+        await asyncio.gather(*(silent() for _ in range(SILENT)), *(long() for _ in range(LONG)))
+
+    asyncio.run(both())
+
+
+def raise_limit() -> None:
+    with suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+@dataclass
+class Health:
+    """/health asked again and again, on a new connection each time."""
+
+    address: str
+    times: list[float] = field(default_factory=list)
+    failed: int = 0
+
+    async def run(self, seconds: float) -> None:
+        host, _, port = self.address.removeprefix("http://").partition(":")
+        request = f"GET /health HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            begin = time.perf_counter()
+            try:
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(request)
+                answer = await reader.read()
+                writer.close()
+                self.failed += not answer.startswith(b"HTTP/1.1 200 ")
+            except OSError:
+                self.failed += 1
+            self.times.append(time.perf_counter() - begin)
+            await asyncio.sleep(0.05)
+
+
+def bad_neighbours(given: argparse.Namespace, expected: list[Expected]) -> bool:
+    """Streams and /health beside silent connections and the longest prompts; whether none had to wait for those."""
+    seconds = min(max(given.seconds / 5, 5.0), 60.0)
+    with served(given.model, given.slots, given.streams, given.context, given.threads) as (pid, address):
+        asyncio.run(Load(address, given.model, expected, 1, 0.0).run(requests=1))
+        load, health = Load(address, given.model, expected, given.streams, given.cancelled), Health(address)
+
+        async def all_together() -> None:
+            await asyncio.gather(load.run(seconds=seconds), health.run(seconds))
+
+        start = multiprocessing.get_context("spawn").Process(
+            target=neighbours, args=(address, given.model, seconds + 4)
+        )
+        start.start()
+        time.sleep(2)  # they are there
+        asyncio.run(all_together())
+        start.join()
+        size = resident(pid)
+    gap, slowest = max(load.next, default=0.0) - load.held_up, max(health.times, default=0.0) - load.held_up
+    print(
+        f"beside {SILENT} silent connections and {LONG} clients with prompts of {MOST_BODY / 1e6:.1f} MB, {seconds:g} s"
+    )
+    print(f"  answers: {load.finished} whole, {load.left} cut off by the client, {load.refused} refused")
+    print(f"  wrong: {len(load.wrong)}; resident memory of the server: {size:.0f} MB")
+    print(f"  between tokens: {spread(load.next)}, most {max(load.next, default=0.0):.3f} s (aim: {MOST_GAP} s)")
+    print(
+        f"  /health, new connections: {spread(health.times)}, most {max(health.times, default=0.0):.3f} s (aim: ",
+        end="",
+    )
+    print(f"{MOST_HEALTH} s), failed {health.failed} of {len(health.times)}")
+    print(f"  longest that the client itself stood still: {load.held_up:.2f} s")
+    for line in load.wrong[:5]:
+        print(f"  {line}")
+    right = not load.wrong and not health.failed and load.finished > 0
+    return right and gap <= MOST_GAP and slowest <= MOST_HEALTH
+
+
+PARTS = {"many": many, "too-many": too_many, "neighbours": bad_neighbours}
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--model", default="toy-gpt")
@@ -254,6 +368,7 @@ def main() -> None:
     options.add_argument("--context", type=int, default=512)
     options.add_argument("--threads", type=int)
     options.add_argument("--cancelled", type=float, default=0.2)
+    options.add_argument("--only", choices=PARTS, help="one part instead of all")
     given = options.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)
@@ -261,7 +376,8 @@ def main() -> None:
     given.context = min(given.context, model.spec.context)
     print(f"{given.model}; load of the machine before: {os.getloadavg()[0]:.1f}", flush=True)
     expected = serial_reference(model, given.context)
-    right = [part(given, expected) for part in (many, too_many)]
+    raise_limit()
+    right = [part(given, expected) for name, part in PARTS.items() if given.only in (None, name)]
     print("all as it should be" if all(right) else "NOT as it should be")
     sys.exit(not all(right))
 

@@ -17,6 +17,7 @@ import httpx
 import openai
 import pytest
 import torch
+from pydantic import ValidationError
 
 import regard
 import serving
@@ -26,8 +27,9 @@ from regard.serve.engines import Engines
 from regard.serve.guard import MOST_HEADERS
 from regard.serve.journal import Lines
 from regard.serve.openai import MOST_BODY
-from regard.serve.shallow import MOST_DEPTH, depth
+from regard.serve.shallow import MOST_DEPTH, MOST_PARTS, depth, parts, structure
 from regard.serve.shelf import Shelf
+from regard.serve.wire import TextWish
 
 KEY = "a key that nobody knows"
 ASK = {"model": "toy-gpt", "prompt": "The old king", "temperature": 0, "max_tokens": 8}
@@ -122,14 +124,43 @@ def test_json_nested_too_deep_is_400(plain, levels):
     assert answer.json()["error"]["message"] == f"The JSON is nested deeper than {MOST_DEPTH} levels."
 
 
-def test_depth_is_of_brackets_and_not_of_texts():
-    assert depth(b'{"a": [1, {"b": []}]}') == 4
-    assert depth(rb'{"a": "[[[[\"[[[[\\"}') == 1
-    assert depth(b'{"a": "[[[[') == 1
-    assert depth(b"") == 0
+def test_structure_is_of_brackets_and_not_of_texts():
+    assert structure(b'{"a": [1, {"b": []}]}') == b"{:[{:[]}]}"
+    assert structure(rb'{"a": "[[[[\"[[[[\\"}') == b"{:}"
+    assert structure(b'{"a": "[[[[') == structure(b'{"a": "[[[[\\') == b"{:"
+    assert structure(b'"\xff[\n\\\n["]') == b"]"
+    assert (depth(b"{:[{:[]}]}"), depth(b"]]["), depth(b""), parts(b"{:[{:[]}]}")) == (4, 0, 0, 6)
     begin = time.thread_time()
-    depth(rb'"\"' * (MOST_BODY // 4))
-    assert time.thread_time() - begin < 2
+    for body in (rb'"\"', rb"\"", rb'"', rb"[", rb'"a":'):
+        depth(structure(body * (MOST_BODY // len(body))))
+    assert time.thread_time() - begin < 3
+
+
+MANY_WRONG: dict[str, dict[str, Any]] = {
+    "objects for prompts": {"prompt": [{}] * 500_000},
+    "lists for prompts": {"prompt": [["x"]] * 290_000},
+    "numbers and texts": {"prompt": [1] * 690_000 + ["a"]},
+    "texts": {"prompt": ["a"] * 400_000},
+    "biases": {"logit_bias": {str(i): "x" for i in range(120_000)}},
+    "fields": {str(i): 0 for i in range(120_000)},
+    "stops": {"stop": [0] * 600_000},
+    "layers": {"explain": {"layers": ["x"] * 400_000}},
+}
+
+
+@pytest.mark.parametrize("name", MANY_WRONG)
+def test_a_body_of_a_million_mistakes_is_refused_for_the_first(plain, name):
+    """While it is checked nobody else is served."""
+    body = json.dumps(ASK | MANY_WRONG[name]).encode()
+    assert len(body) <= MOST_BODY
+    said = plain.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
+    assert said.status_code == 400
+    assert len(said.content) < 1000
+    begin = time.process_time()
+    with pytest.raises(ValidationError) as wrong:
+        TextWish.model_validate(json.loads(body) if parts(structure(body)) <= MOST_PARTS else {})
+    assert wrong.value.error_count() < 10
+    assert time.process_time() - begin < 1
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"text"', b'{"model": "toy-gpt"'])

@@ -13,7 +13,7 @@ from regard.errors import NotFound
 from regard.serve.app import make_app
 from regard.serve.frames import Runs, thinned
 from regard.serve.shelf import Shelf
-from regard.train.metrics import trim_metrics
+from regard.train.metrics import read_metrics, trim_metrics
 from regard.train.probe import Probes, attention_of
 from regard.train.report import draw, summarise
 
@@ -179,14 +179,16 @@ def test_whatever_is_in_the_log_the_rest_of_it_is_shown(page, tmp_path):
     assert 7 not in [line["step"] for line in lines], "a line of 10 MB is no line"
     picture = draw(tmp_path / "book")
     assert picture.read_text().startswith("<?xml")
-    assert summarise(tmp_path / "book").startswith(f"{tmp_path / 'book'}: 8 steps, training loss 2.0000")
+    assert summarise(tmp_path / "book", read_metrics(tmp_path / "book")).startswith(
+        f"{tmp_path / 'book'}: 8 steps, training loss 2.0000"
+    )
 
 
 @pytest.mark.parametrize("i", range(17, len(ODD)))
 def test_a_log_of_one_odd_line_is_reported(tmp_path, i):
     (tmp_path / "metrics.jsonl").write_bytes(ODD[i])
     draw(tmp_path)
-    assert str(tmp_path) in summarise(tmp_path)
+    assert str(tmp_path) in summarise(tmp_path, read_metrics(tmp_path))
 
 
 def test_resuming_keeps_the_lines_up_to_a_step_as_they_are(tmp_path):

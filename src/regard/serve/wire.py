@@ -1,7 +1,8 @@
 """What may be asked of the OpenAI-compatible interface, and what it answers, as models that FastAPI checks and describes.
 
 A field that is not here is refused: whoever sends one expects something that would not happen. Numbers are checked again,
-against the model, by `engine/settings.py`.
+against the model, by `engine/settings.py`. Of a list the first thing that is wrong is enough (`fail_fast`): a body may hold
+a million that are.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,10 +18,13 @@ MOST_BEAMS = 16
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
-Ids = Annotated[list[TokenId], Field(min_length=1)]
-IdLists = Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
-Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]
-NotBlank = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)]
+Ids = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
+IdLists = Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
+Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
+NotBlank = Annotated[
+    list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)
+]
+Choices = Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]  # of layers or heads
 
 
 def apart(given: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
@@ -41,8 +45,8 @@ class StreamOptions(Asked):
 class Explain(Asked):
     """Which attention to return: all layers and heads, unless said."""
 
-    layers: list[Annotated[int, Field(ge=0)]] | None = None
-    heads: list[Annotated[int, Field(ge=0)]] | None = None
+    layers: Choices | None = None
+    heads: Choices | None = None
 
 
 class Wish(Asked):
@@ -61,7 +65,7 @@ class Wish(Asked):
         dict[Annotated[str, Field(pattern=r"^[0-9]{1,10}$")], Annotated[Finite, Field(ge=-100, le=100)]] | None
     ) = None
     n: Annotated[int, Field(ge=1, le=MAX_ANSWERS)] | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)] | None = None
+    stop: Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS, fail_fast=True)] | None = None
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -107,7 +111,7 @@ class Message(Asked):
     answers are sent back as messages, by some clients with all that an answer could have had."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
+    content: str | Annotated[list[TextPart], Field(min_length=1, fail_fast=True)]
     refusal: None = None
     annotations: None = None
     audio: None = None
@@ -120,7 +124,7 @@ class Message(Asked):
 
 
 class ChatWish(Wish):
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_INPUTS)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
@@ -198,4 +202,4 @@ class TokenizeWish(Asked):
 
 class DetokenizeWish(Asked):
     model: str
-    tokens: Annotated[list[TokenId], Field(max_length=1 << 20)]
+    tokens: Annotated[list[TokenId], Field(max_length=1 << 20, fail_fast=True)]
