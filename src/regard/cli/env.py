@@ -16,7 +16,7 @@ def command(json: AsJSON = False) -> None:
     import torch
 
     from regard import __version__
-    from regard.store.open import available_memory
+    from regard.store.memory import available_memory
 
     facts: dict[str, str | int | None] = {
         "regard": __version__,

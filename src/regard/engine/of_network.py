@@ -10,7 +10,7 @@ from torch import nn
 from regard.engine.fast import Engine
 from regard.engine.weights import Stored, narrowest
 from regard.model.spec import Spec
-from regard.store.open import available_memory
+from regard.store.memory import available_memory
 from regard.store.quant import Bytes, named_format
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}

@@ -17,7 +17,7 @@ from regard.engine.choose import trim
 from regard.errors import NotFound, TaskError, quoted
 from regard.serve.bounded import Bounded
 from regard.serve.shelf import Shelf
-from regard.store.open import available_memory
+from regard.store.memory import available_memory
 
 if TYPE_CHECKING:
     from regard.explain.trace import Trace

@@ -16,7 +16,8 @@ from regard.engine.choose import cache_format
 from regard.errors import NotFound, quoted
 from regard.serve.bounded import Bounded
 from regard.store.hub import INSTALLABLE, bundled, installed, resolve
-from regard.store.open import Opened, available_memory, open_model
+from regard.store.memory import available_memory
+from regard.store.open import Opened, open_model
 
 MOST_MODELS = 8
 

@@ -3,7 +3,6 @@
 Nothing in a model's files can run code: configurations and headers are data, weights are never unpickled.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +22,7 @@ from regard.store.blocks import open_weights, own_table
 from regard.store.gguf import GGUF, Long, read_gguf
 from regard.store.hub import resolve
 from regard.store.jsonfile import read_json
+from regard.store.memory import available_memory
 from regard.store.named import NamedTensors
 from regard.text.gguf_vocab import tokenizer_from_gguf
 from regard.text.tokenizer import Tokenizer, load_tokenizer
@@ -213,17 +213,3 @@ def refuse_if_too_large(path: Path, needed: int, device: str) -> None:
             f"{path}: the model needs {needed / 1e9:,.1f} GB of memory, but {room / 1e9:,.1f} GB are free; "
             "use a smaller model or dtype='bfloat16'."
         )
-
-
-def available_memory() -> int | None:
-    """Bytes that can be had without swapping, where the system tells."""
-    try:
-        with open("/proc/meminfo") as lines:
-            kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
-        return kilobytes * 1024
-    except (OSError, StopIteration):
-        pass
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None

@@ -11,7 +11,8 @@ from typing import Any
 from regard.errors import ConfigError
 from regard.model.shapes import count_parameters
 from regard.model.spec import Spec
-from regard.store.open import Opened, available_memory, open_files
+from regard.store.memory import available_memory
+from regard.store.open import Opened, open_files
 from regard.train.optimise import schedule
 from regard.train.parallel import Parallel
 from regard.train.settings import FROM_SCRATCH, TrainSettings, flag
