@@ -12,9 +12,12 @@ import torch
 from tokenizers import processors
 
 import regard
+import tiny_tokenizers
 from regard.engine.fast import FastDecoder
 from regard.engine.lanes import NativeLanes, Piece
 from regard.errors import GenerationError, RegardError, TaskError, TokenizerError, TooLong, UnknownId
+from regard.store import open as opening
+from regard.text.tokenizer import Tokenizer
 
 BEYOND = 10**7
 
@@ -58,6 +61,17 @@ def test_ids_of_a_training_runs_post_processor(tiny_model: Any, tmp_path: Path) 
     file.write_text(json.dumps(said))
     with pytest.raises(TokenizerError, match=r"'\[SEP\]' the id 10000000"):
         regard.load(tmp_path / "run")
+
+
+def test_ids_of_a_gguf_file(tiny_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tokenizer, too, is compared with its embedding, with what it puts around texts."""
+    file = regard.load(tiny_model("decoder")).save(tmp_path / "model.gguf", "gguf")
+    assert regard.load(file).generate("the cat", max_new_tokens=1) is not None
+    raw = tiny_tokenizers.byte_level()
+    raw.post_processor = template(BEYOND)
+    monkeypatch.setattr(opening, "tokenizer_from_gguf", lambda metadata, where: Tokenizer(raw, where=where))
+    with pytest.raises(TokenizerError, match=r"model\.gguf gives '\[SEP\]' the id 10000000"):
+        regard.load(file)
 
 
 # ── where ids enter a network ───────────────────────────────────────────────────────────────────────────────────────
