@@ -67,6 +67,7 @@ peers: setup
 
 soak: setup
 	@REGARD_KILLS=60 $(BIN)/python -m pytest tests/faults/test_training_kills.py
+	@REGARD_SOAK_SECONDS=3600 $(BIN)/python -m pytest tests/soak
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info
