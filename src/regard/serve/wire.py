@@ -7,6 +7,7 @@ against the model, by `engine/settings.py`.
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
 
 from regard.engine.settings import MAX_ANSWERS, MAX_STOP_LENGTH, MAX_STOPS, MAX_TOKENS
 
@@ -17,10 +18,13 @@ MOST_BEAMS = 16
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
-Ids = Annotated[list[TokenId], Field(min_length=1)]
-IdLists = Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS)]
-Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS)]
-NotBlank = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_INPUTS)]
+# A list is refused for its first bad item: a million items that are each wrong would be a million errors
+Ids = Annotated[list[TokenId], Field(fail_fast=True, min_length=1)]
+IdLists = Annotated[list[Ids], Field(fail_fast=True, min_length=1, max_length=MOST_INPUTS)]
+Texts = Annotated[list[str], Field(fail_fast=True, min_length=1, max_length=MOST_INPUTS)]
+NotBlank = Annotated[
+    list[Annotated[str, Field(min_length=1)]], Field(fail_fast=True, min_length=1, max_length=MOST_INPUTS)
+]
 
 
 def apart(given: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
@@ -41,8 +45,8 @@ class StreamOptions(Asked):
 class Explain(Asked):
     """Which attention to return: all layers and heads, unless said."""
 
-    layers: list[Annotated[int, Field(ge=0)]] | None = None
-    heads: list[Annotated[int, Field(ge=0)]] | None = None
+    layers: Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)] | None = None
+    heads: Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)] | None = None
 
 
 class Wish(Asked):
@@ -97,7 +101,10 @@ class Wish(Asked):
         return given | {"logit_bias": bias or None, "max_new_tokens": self.most}
 
 
-class TextPart(Asked):
+# a dictionary, since a request may have tens of thousands, and to make objects of them takes time of the event loop
+class TextPart(TypedDict):
+    __pydantic_config__ = Asked.model_config  # type: ignore[misc]
+
     type: Literal["text"]
     text: str
 
@@ -107,7 +114,7 @@ class Message(Asked):
     answers are sent back as messages, by some clients with all that an answer could have had."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | Annotated[list[TextPart], Field(min_length=1)]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True, min_length=1)]
     refusal: None = None
     annotations: None = None
     audio: None = None
@@ -115,12 +122,12 @@ class Message(Asked):
     tool_calls: None = None
 
     def plain(self) -> dict[str, str]:
-        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        parts = [self.content] if isinstance(self.content, str) else [part["text"] for part in self.content]
         return {"role": "system" if self.role == "developer" else self.role, "content": "\n".join(parts)}
 
 
 class ChatWish(Wish):
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_INPUTS)]
+    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=MOST_INPUTS)]
     max_completion_tokens: Annotated[int, Field(ge=0, le=MAX_TOKENS)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
@@ -198,4 +205,4 @@ class TokenizeWish(Asked):
 
 class DetokenizeWish(Asked):
     model: str
-    tokens: Annotated[list[TokenId], Field(max_length=1 << 20)]
+    tokens: Annotated[list[TokenId], Field(fail_fast=True, max_length=1 << 20)]
