@@ -171,7 +171,7 @@ def test_no_text_is_refused_that_would_have_fitted(made: list[Tokenizer], text: 
 def test_every_pipeline_here_is_cut(made: list[Tokenizer]) -> None:
     plain = made[0]
     assert len(list(plain._long.pieces("the cat sat on the mat and the dog"))) > 2
-    assert sum(each._long.cut is None for each in made) >= 2  # where an added token forbids it
+    assert sum(not each._long.after for each in made) >= 2  # where an added token forbids it
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -185,7 +185,7 @@ def test_what_is_not_known_to_allow_it_is_not_cut(name: str) -> None:
 def test_a_random_tokenizer_is_not_cut() -> None:
     raw = tiny.byte_level()
     raw.model.dropout = 0.5
-    assert Tokenizer(raw)._long.cut is None
+    assert not Tokenizer(raw)._long.after
 
 
 def test_a_text_is_given_up_when_it_has_too_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +208,33 @@ def test_a_text_is_given_up_when_it_has_too_many_tokens(monkeypatch: pytest.Monk
     assert made.encode(text, most=len(ids)) == ids
     with pytest.raises(TooLong):
         made.encode(text, most=len(ids) - 1)
+
+
+class Recorder:
+    """In the library's place: which of its methods get which texts."""
+
+    def __init__(self, raw: Any) -> None:
+        self.raw, self.locked, self.free = raw, list[str](), list[str]()
+
+    def encode(self, text: str, add_special_tokens: bool) -> Any:
+        self.locked.append(text)
+        return self.raw.encode(text, add_special_tokens=add_special_tokens)
+
+    def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> Any:
+        self.free += texts
+        return self.raw.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+
+
+def test_python_is_locked_for_short_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`encode` holds Python's lock, `encode_batch_fast` does not."""
+    monkeypatch.undo()
+    made = Tokenizer(tiny.byte_level())
+    recorder: Any = Recorder(made.plain)
+    for text in ("the cat " * 10_000, "?" * 100_000, "the cat"):
+        assert made.encode_by(recorder, made._long, text, True, None) == made.plain.encode(text).ids
+    assert recorder.locked == ["the cat"]
+    assert max(map(len, recorder.free[:-1])) < long_text.LONG + 10
+    assert recorder.free[-1] == "?" * 100_000
 
 
 def test_a_text_that_cannot_fit_is_refused_unread() -> None:

@@ -51,6 +51,7 @@ def make_server(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.readers = anyio.CapacityLimiter(reading.READERS)
+        app.state.long_texts = anyio.CapacityLimiter(reading.LONG_TEXTS)
         async with few_threads(app):
             yield
         engines.close()
@@ -90,7 +91,8 @@ async def chat(request: Request, wish: ChatWish) -> Response:
             raise TaskError(
                 f"{wish.model} has no chat template; ask /v1/completions, or a model trained on conversations."
             )
-        return [(engine.model.chat_ids([message.plain() for message in wish.messages]), "")]
+        messages = [message.plain() for message in wish.messages]
+        return [(engine.model.chat_ids(messages, context=engine.context), "")]
 
     return await write(request, wish, Chat, read)
 
@@ -103,7 +105,7 @@ async def complete(request: Request, wish: TextWish) -> Response:
         tokenizer, found = engine.model.tokenizer, list[tuple[list[int], str]]()
         for prompt in wish.prompts():
             if isinstance(prompt, str):
-                ids, text = tokenizer.encode(prompt), prompt
+                ids, text = tokenizer.encode(prompt, most=engine.context), prompt
             else:
                 ids = reading.known(tokenizer, prompt, "prompt")
                 text = tokenizer.decode(ids, skip_special=False) if wish.echo else ""
@@ -129,19 +131,27 @@ async def translate(request: Request, wish: TranslationWish) -> Response:
 
 
 @router.post("/tokenize", responses={200: {"model": answers.Tokens}})
-def tokenize(request: Request, wish: TokenizeWish) -> Response:
+async def tokenize(request: Request, wish: TokenizeWish) -> Response:
     """A text's ids. Control tokens that are spelt in it stay text, as in a prompt."""
     engines: Engines = request.app.state.engines
-    ids = engines.tokenizer(wish.model).encode(wish.prompt, add_special=wish.add_special_tokens)
-    room = engines.room(engines.shelf.offer(wish.model).opened.spec)
-    return Json({"tokens": ids, "count": len(ids), "max_model_len": room})
+
+    def read() -> Response:
+        ids = engines.tokenizer(wish.model).encode(wish.prompt, add_special=wish.add_special_tokens)
+        room = engines.room(engines.shelf.offer(wish.model).opened.spec)
+        return Json({"tokens": ids, "count": len(ids), "max_model_len": room})
+
+    return await reading.beside(request, read)
 
 
 @router.post("/detokenize", responses={200: {"model": answers.Text}})
-def detokenize(request: Request, wish: DetokenizeWish) -> Response:
+async def detokenize(request: Request, wish: DetokenizeWish) -> Response:
     """The text of ids, control tokens included."""
-    tokenizer = request.app.state.engines.tokenizer(wish.model)
-    return Json({"prompt": tokenizer.decode(reading.known(tokenizer, wish.tokens, "tokens"), skip_special=False)})
+
+    def read() -> Response:
+        tokenizer = request.app.state.engines.tokenizer(wish.model)
+        return Json({"prompt": tokenizer.decode(reading.known(tokenizer, wish.tokens, "tokens"), skip_special=False)})
+
+    return await reading.beside(request, read)
 
 
 # ── about the server ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from fastapi import Request
 
 from regard.api import Model
 from regard.engine.generate import Answer
-from regard.errors import GenerationError, TaskError, TokenizerError
+from regard.errors import GenerationError, TaskError, TokenizerError, TooLong
 from regard.serve.call import Gone
 from regard.serve.engines import Engines
 from regard.serve.wire import EmbeddingWish, TranslationWish
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 READERS = 2  # that compute at the same time
+LONG_TEXTS = 1  # requests whose texts are tokenised at the same time, if their bodies have more than
+LONG_BODY = 64 << 10  # bytes
 BATCH = 16  # texts
 
 T = TypeVar("T")
@@ -32,6 +34,15 @@ Given = str | list[int]
 async def computed(request: Request, work: Callable[..., T], *given: Any) -> T:
     """What `work` returns, from a thread, when it is its turn."""
     return await anyio.to_thread.run_sync(work, *given, limiter=request.app.state.readers)
+
+
+async def beside(request: Request, work: Callable[..., T], *given: Any) -> T:
+    """What `work` returns, from a thread. Of requests with long texts only a few at a time, so that tokenising them takes
+    little memory and leaves threads and processors to the others; as many may wait for that as may wait for a slot."""
+    if len(await request.body()) <= LONG_BODY:
+        return await anyio.to_thread.run_sync(work, *given)
+    with request.app.state.engines.reading():
+        return await anyio.to_thread.run_sync(work, *given, limiter=request.app.state.long_texts)
 
 
 async def batched(request: Request, work: Callable[[Sequence[Any]], list[T]], texts: Sequence[Any]) -> list[T]:
@@ -46,11 +57,16 @@ async def batched(request: Request, work: Callable[[Sequence[Any]], list[T]], te
 
 def fitting(model: Model, texts: Sequence[Given], most: int) -> int:
     """The number of tokens in all. A text that does not fit is refused: nothing is left out unsaid."""
-    encoded = iter(model.tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
-    lengths = [len(next(encoded) if isinstance(text, str) else known(model.tokenizer, text, "input")) for text in texts]
-    if max(lengths) > most:
-        raise GenerationError(f"input has {max(lengths):,} tokens in text {lengths.index(max(lengths))}; {most:,} fit.")
-    return sum(lengths)
+    total, tokenizer = 0, model.tokenizer
+    for i, text in enumerate(texts):
+        try:
+            ids = tokenizer.encode(text, most=most) if isinstance(text, str) else known(tokenizer, text, "input")
+        except TooLong:
+            raise GenerationError(f"input has more than {most:,} tokens in text {i}; {most:,} fit.") from None
+        if len(ids) > most:
+            raise GenerationError(f"input has {len(ids):,} tokens in text {i}; {most:,} fit.")
+        total += len(ids)
+    return total
 
 
 def known(tokenizer: Tokenizer, ids: list[int], field: str) -> list[int]:

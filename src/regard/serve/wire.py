@@ -8,6 +8,7 @@ a million that are.
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import TypedDict
 
 from regard.engine.settings import MAX_ANSWERS, MAX_STOP_LENGTH, MAX_STOPS, MAX_TOKENS
 
@@ -18,6 +19,7 @@ MOST_BEAMS = 16
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 TokenId = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
+# A list is refused for its first bad item: a million items that are each wrong would be a million errors
 Ids = Annotated[list[TokenId], Field(min_length=1, fail_fast=True)]
 IdLists = Annotated[list[Ids], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=MOST_INPUTS, fail_fast=True)]
@@ -101,7 +103,10 @@ class Wish(Asked):
         return given | {"logit_bias": bias or None, "max_new_tokens": self.most}
 
 
-class TextPart(Asked):
+# a dictionary, since a request may have tens of thousands, and to make objects of them takes time of the event loop
+class TextPart(TypedDict):
+    __pydantic_config__ = Asked.model_config  # type: ignore[misc]
+
     type: Literal["text"]
     text: str
 
@@ -119,7 +124,7 @@ class Message(Asked):
     tool_calls: None = None
 
     def plain(self) -> dict[str, str]:
-        parts = [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        parts = [self.content] if isinstance(self.content, str) else [part["text"] for part in self.content]
         return {"role": "system" if self.role == "developer" else self.role, "content": "\n".join(parts)}
 
 

@@ -22,7 +22,7 @@ from regard.serve.answer import Json, error_object
 from regard.serve.call import Call, Gone
 from regard.serve.engines import Engine, Engines
 from regard.serve.metrics import FIRST_TOKEN
-from regard.serve.reading import computed
+from regard.serve.reading import beside, computed
 from regard.serve.replay import check_explain, explain, prompt_tokens
 from regard.serve.speak import Chat, Choice, Envelope, Plain
 from regard.serve.wire import TextWish, Wish
@@ -45,7 +45,7 @@ async def write(request: Request, wish: Wish, dialect: type[Chat] | type[Plain],
     begin, engines = time.perf_counter(), request.app.state.engines
     if wish.most != 0:
         engines.make_sure(wish.model, wish.n or 1)
-    prepared = await anyio.to_thread.run_sync(prepare, engines, wish, dialect, read)
+    prepared = await beside(request, prepare, engines, wish, dialect, read)
     if isinstance(wish, TextWish) and wish.echo and wish.logprobs is not None:
         with engines.reading():
             await computed(request, read_prompts, prepared, wish)

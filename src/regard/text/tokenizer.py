@@ -140,7 +140,7 @@ class Tokenizer:
     def encode(
         self, text: str, *, add_special: bool = True, allow_control: bool = False, most: int | None = None
     ) -> list[int]:
-        """A text's ids. One that has more than `most` is refused (`TooLong`) as soon as that is certain."""
+        """A text's ids. A long one that has more than `most` is refused (`TooLong`) as soon as that is certain."""
         encoder, long_texts = (self.raw, self._long_with_control) if allow_control else (self._plain, self._long)
         return self.encode_by(encoder, long_texts, self._unicode(text), add_special, most)
 
@@ -151,10 +151,10 @@ class Tokenizer:
 
         Long texts go to `encode_batch_fast`, which lets go of Python's lock; `encode` does not.
         """
-        if most is not None and long_texts.has_more(text, most):
-            raise _too_long(most)
         if len(text) <= LONG:
             return guarded(self.where, lambda: encoder.encode(text, add_special_tokens=add_special)).ids
+        if most is not None and long_texts.has_more(text, most):
+            raise _too_long(most)
         if add_special and self._frame is None:
             (encoding,) = guarded(self.where, lambda: encoder.encode_batch_fast([text], add_special_tokens=True))
             return encoding.ids
@@ -169,7 +169,8 @@ class Tokenizer:
 
     def check_length(self, text: str, most: int | None, *, allow_control: bool = False) -> None:
         """Refuse a text that by its length alone has more than `most` tokens."""
-        if most is not None and (self._long_with_control if allow_control else self._long).has_more(text, most):
+        long_texts = self._long_with_control if allow_control else self._long
+        if most is not None and len(text) > LONG and long_texts.has_more(text, most):
             raise _too_long(most)
 
     @cached_property
