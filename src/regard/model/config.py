@@ -73,7 +73,7 @@ class Config:
             if key not in known and key.startswith(within) and value is not None
         ]
         if unknown:
-            more = f" and {len(unknown) - 1} more keys" if len(unknown) > 1 else ""
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise ConfigError(
                 f"{self.where} has {quoted(unknown[0])}{more}, which this version does not know; it may change the "
                 "network, so the model is not opened (a key that changes nothing can be removed)."
