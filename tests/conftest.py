@@ -19,6 +19,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what run
 torch.set_num_threads(1)  # tiny tensors, and pytest-xdist already uses every core
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """The command line's entry point decides what Ctrl-C does from its end on, since a process ends there."""
+    yield
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium, which finds no host but this machine. One for all tests: Playwright cannot be begun twice in a process."""

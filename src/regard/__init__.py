@@ -8,11 +8,13 @@ Everything is imported when it is first used, so that `import regard` costs noth
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from regard.errors import RegardError
 
+TYPE_CHECKING = False  # as typing's, which takes longer to import than all that happens here
 if TYPE_CHECKING:
+    from typing import Any
+
     from regard.api import Model, load
     from regard.nn.attention import attend, attention_weights, simple_attention
 
@@ -30,7 +32,7 @@ _ROOMS = {
 __all__ = ["Model", "RegardError", "attend", "attention_weights", "load", "simple_attention"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _ROOMS:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
     module = import_module(_ROOMS[name])

@@ -66,6 +66,16 @@ def quoted(name: object, limit: int = 80) -> str:
 
 def one_line(text: str, limit: int = 400) -> str:
     """A sentence from a file, safe to print inside another: no control characters, no line breaks, not long."""
-    words = " ".join(text[: 2 * limit].split())
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in words)
-    return shown if len(shown) <= limit else shown[:limit] + "…"
+    words = clean(" ".join(text[: 2 * limit].split()))
+    return words if len(words) <= limit else words[:limit] + "…"
+
+
+# What moves the cursor, starts an escape sequence or turns the direction of writing: C0 but for line breaks and tabs, DEL,
+# C1, and Unicode's embeddings, overrides and isolates.
+_CONTROLS = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_HIDDEN = dict.fromkeys(_CONTROLS, "\ufffd")
+
+
+def clean(text: str) -> str:
+    """Text that a terminal shows and does not obey, character by character, so that pieces of a text can be cleaned too."""
+    return text.translate(_HIDDEN)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 import regard as package
 import tiny_text
 from regard.cli.main import run
-from regard.cli.say import bold
+from regard.cli.say import bold, on_screen, print_styled
 
 
 @pytest.fixture(scope="session")
@@ -234,6 +235,32 @@ def test_styles_only_for_a_person_who_wants_them(monkeypatch, variable, value):
     assert bold("loud") == "\033[1mloud\033[0m"
     monkeypatch.setenv(variable, value)
     assert bold("loud") == "loud"
+
+
+class Tty(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_is_not_told_what_to_do(monkeypatch):
+    """An escape sequence in pieces too; and styles of our own go past, around text that does not."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    seen = Tty()
+    monkeypatch.setattr("sys.stdout", seen)
+    with on_screen():
+        for piece in ("a\tb\x1b", "[31m\r", "\x9b", "\x00\x7f\u202e\u2066é\n"):
+            print(piece, end="", flush=True)
+        print_styled(bold("\x1b[5m!"))
+    assert seen.getvalue() == "a\tb\ufffd[31m" + "\ufffd" * 6 + "é\n\033[1m\ufffd[5m!\033[0m\n"
+    assert sys.stdout is seen
+
+
+def test_messages_are_clean_wherever_they_go(regard, tmp_path):
+    ran = regard("inspect", tmp_path / "\x1b[31mred")
+    assert (ran.code, ran.out, "\x1b" in ran.err, "[31mred" in ran.err) == (2, "", False, True)
+    ran = regard("inspect", "gpt2", "--\x1b[31mred")
+    assert (ran.code, ran.out, "\x1b" in ran.err, "[31mred" in ran.err) == (2, "", False, True)
 
 
 def test_a_pipe_without_the_characters_gets_question_marks(monkeypatch):

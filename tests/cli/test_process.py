@@ -14,6 +14,8 @@ import warnings
 
 import pytest
 
+from regard.errors import clean
+
 REGARD = [sys.executable, "-m", "regard.cli"]
 ENVIRONMENT = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "PYTHONUNBUFFERED": "1"}
 
@@ -46,6 +48,57 @@ def test_ctrl_c_is_quiet_and_130(tiny_model):
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 130
         assert process.stderr.read() == b""
+
+
+def runs(before, *arguments):
+    """The command in a process that does something `before` it begins, such as to arrange for Ctrl-C at a certain place."""
+    code = (
+        f"import os, sys, time\n{before}\nfrom regard.cli.main import run\nsys.argv = {['regard', *arguments]}\nrun()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("module", ["regard.cli.say", "typer", "regard.cli.models", "regard.store.hub"])
+def test_ctrl_c_while_a_module_is_imported(module):
+    finder = f"""class Finder:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), 2)
+sys.meta_path.insert(0, Finder())"""
+    assert runs(finder, "models") == (130, "", "")
+
+
+VERB = """class Thing:
+    def __del__(self):
+        os.kill(os.getpid(), 2)
+import regard.cli.models as verb
+def command():
+    {}
+verb.command = command"""
+
+
+@pytest.mark.parametrize(
+    "work",
+    ["os.kill(os.getpid(), 2)", "exec('os.kill(os.getpid(), 2)')", "Thing(); time.sleep(60)"],
+    ids=["anywhere", "in a text that is run", "in a callback"],
+)
+def test_ctrl_c_while_a_verb_works(work):
+    assert runs(VERB.format(work), "models") == (130, "", "")
+
+
+def test_ctrl_c_when_all_is_said():
+    work = "import atexit; atexit.register(os.kill, os.getpid(), 2); print('said')"
+    assert runs(VERB.format(work), "models") == (130, "said\n", "")
+
+
+def test_the_entry_point_imports_nothing_that_takes_time():
+    """What comes before it can be interrupted with a traceback."""
+    code = "import sys; before = {*sys.modules}; import regard.cli.main; print(*sorted({*sys.modules} - before))"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, env=ENVIRONMENT)
+    slow = {"typing", "re", "enum", "signal", "typer", "regard.cli.say"}
+    assert "regard.cli.main" in done.stdout.split(), done.stderr
+    assert not slow & {*done.stdout.split()}
 
 
 class Terminal:
@@ -147,3 +200,37 @@ def test_a_damaged_tokenizer_is_one_line_on_stderr(tiny_model, tmp_path):
     ran = subprocess.run([*REGARD, "generate", folder, "hello"], capture_output=True, text=True, env=ENVIRONMENT)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == f"regard: {folder / 'tokenizer.json'} has a normalizer that replaces the empty text.\n"
+
+
+EVIL = "\x1b[2J\x1b]0;owned\x07[bold red]\x9b31m\u202e\r"
+
+
+@pytest.fixture
+def evil(tiny_model, tmp_path):
+    """A classifier with labels that a terminal would obey."""
+    where = tmp_path / "[bold]\x1b[5mevil"
+    shutil.copytree(tiny_model("classifier"), where)
+    config = json.loads((where / "config.json").read_text())
+    config["id2label"] = {i: f"{EVIL}{i}" for i in config["id2label"]}
+    (where / "config.json").write_text(json.dumps(config))
+    return where
+
+
+@pytest.mark.parametrize(
+    "arguments", [["classify", "the cat"], ["inspect"], ["explain", "the cat"], ["generate", "the cat"]]
+)
+def test_what_a_model_says_is_shown_and_not_obeyed(evil, arguments):
+    verb, *text = arguments
+    _, shown = Terminal(verb, evil, *text).leave()
+    plain = re.sub(r"\x1b\[\?25[hl]|\x1b\[[\d;]*m|\x1b\[(2K|1A)|\r", "", shown)  # the bar's and our own styles
+    assert re.search("evil|owned|cat", plain)
+    assert "\x1b[5m" not in shown
+    assert clean(plain) == plain
+    assert verb == "explain" or "[bold" in plain, "nor is it markup"
+
+
+def test_a_pipe_gets_every_character(evil):
+    done = subprocess.run([*REGARD, "classify", evil, "the cat"], capture_output=True, env=ENVIRONMENT, check=True)
+    assert EVIL in done.stdout.decode().replace("\r\n", "\n")
+    done = subprocess.run([*REGARD, "generate", evil, "the cat"], capture_output=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout, done.stderr.count(b"\x1b")) == (2, b"", 0)

@@ -1,7 +1,9 @@
 """Weights on their way into the engine's memory: nothing lost, what is not finite named, and pages that may grow large."""
 
 import ctypes
+import gc
 import mmap
+import weakref
 
 import numpy as np
 import pytest
@@ -98,6 +100,34 @@ def test_the_largest_finite_numbers_are_finite():
         arena.add(format, 8, 64, lambda part=part: [part])
     arena.fill()
     assert not arena.suspicious
+
+
+def test_what_is_being_packed_stays_when_nobody_waits_for_it(monkeypatch):
+    """Ctrl-C while a thread begins leaves it alone with its work: all that C reads and writes is in its hands."""
+    submitted = []
+
+    class Interrupted(packing.ThreadPoolExecutor):
+        def submit(self, *work):
+            submitted.append(work)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(packing, "ThreadPoolExecutor", Interrupted)
+    arena, part = Arena(native), stored("F32", 70)
+    expected = part.rows.copy()
+    made, size = arena.add("F32", 70, 64, lambda parts=[part]: parts), arena.size
+    with pytest.raises(KeyboardInterrupt):
+        arena.fill()
+    memory, rows = weakref.ref(arena.memory), weakref.ref(part)
+    start = arena.memory.start
+    del arena, part
+    gc.collect()
+    assert memory() is not None
+    assert submitted[0][0](*submitted[0][1:]) == 0
+    made.data = start
+    assert np.array_equal(unpacked(made), expected)
+    submitted.clear()
+    gc.collect()
+    assert (memory(), rows(), size > 0) == (None, None, True), "and no longer"
 
 
 def test_large_pages_change_no_number(monkeypatch):

@@ -16,8 +16,9 @@ from regard.cli.say import (
     print_json,
     progress,
     readable_path,
+    with_styles,
 )
-from regard.errors import RegardError
+from regard.errors import RegardError, clean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -130,13 +131,13 @@ def show(view: "View", stage: Stage | None, model: str, text: str) -> None:
 
     from regard.cli.stages import PANELS, STAGES
 
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = Console(file=with_styles(), highlight=False, markup=False, emoji=False)
     trace = view.trace
     console.print(f"{len(trace.tokens)} tokens: {pieces(trace.tokens)}", soft_wrap=True)
     if trace.target_tokens is not None:
         console.print(f"{len(trace.target_tokens)} written: {pieces(trace.target_tokens)}", soft_wrap=True)
     if trace.edits:
-        console.print(f"edited: {chips(trace.edits)}", soft_wrap=True)
+        console.print(f"edited: {clean(chips(trace.edits))}", soft_wrap=True)
     for name in STAGES if stage is None else (stage,):
         console.rule(f" {name} ", align="left", style="dim")
         if name == "output":
@@ -193,7 +194,8 @@ def suggest(console: "Console", view: "View", model: str, text: str) -> None:
     row = A.shape[1] - 1
     place = f"{site}.weights {view.head} {row} {int(A[view.head, row].argmax())}"
     said = shlex.quote(text) if text.isprintable() and len(text) <= 60 else "TEXT"
-    console.print(f"Why that number? regard explain {shlex.quote(model)} {said} --why {place}", soft_wrap=True)
+    name = clean(shlex.quote(model))
+    console.print(f"Why that number? regard explain {name} {said} --why {place}", soft_wrap=True)
 
 
 def print_next(reason: "Why") -> None:

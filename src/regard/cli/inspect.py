@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.say import AsJSON, bold, print_aligned, print_json
-from regard.errors import ConfigError, NotFound
+from regard.cli.say import AsJSON, bold, print_aligned, print_json, print_styled
+from regard.errors import ConfigError, NotFound, clean
 
 if TYPE_CHECKING:
     from regard.model.describe import Branch
@@ -39,7 +39,9 @@ def command(
         return
     import textwrap
 
-    print(f"{bold(model)}: {spec.family}, {spec.kind}, {bold(format(facts['parameters'], ','))} parameters\n")
+    print_styled(
+        f"{bold(clean(model))}: {spec.family}, {spec.kind}, {bold(format(facts['parameters'], ','))} parameters\n"
+    )
     for name, told in told_facts(facts):
         print(textwrap.fill(told, 80, initial_indent=f"{name:<12}", subsequent_indent=" " * 12))
     print()

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.say import AsJSON, bold, check_writable, dim, load_model, print_aligned, print_json, readable_path
+from regard.cli.say import (
+    AsJSON,
+    bold,
+    check_writable,
+    dim,
+    load_model,
+    print_aligned,
+    print_json,
+    print_styled,
+    readable_path,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,13 +54,13 @@ def command(
     if json:
         print_json(chosen.to_json(load_model)["steps"])
         return
-    print(bold(chosen.title))
+    print_styled(bold(chosen.title))
     for i, step in enumerate(chosen.steps(load_model), 1):
         print()
         print_wrapped(step.say, f"{i}. ")
         names = chosen.names(step)
         for line in bars(step, names) if step.bars else rows(step.formula, step.value, names, step.columns):
-            print(f"   {line}")
+            print_styled(f"   {line}")
         if step.by_hand:
             print_wrapped(step.by_hand, "   ", faint=True)
     if plot is not None:
@@ -61,7 +71,7 @@ def print_wrapped(text: str, lead: str, faint: bool = False) -> None:
     import textwrap
 
     for line in textwrap.wrap(text, 80, initial_indent=lead, subsequent_indent=" " * len(lead)):
-        print(dim(line) if faint else line)
+        print_styled(dim(line) if faint else line)
 
 
 def rows(formula: str, value: "Tensor", names: tuple[str, ...], columns: tuple[str, ...] = ()) -> list[str]:

@@ -1,16 +1,17 @@
 """`regard`: one command with verbs. Each verb is a file here, imported when it is asked for, and imports what is heavy only
-when it runs."""
+when it runs. This file imports nothing that takes time, so that Ctrl-C is quiet from the start."""
 
-import gc
-import importlib
-import io
+import atexit
 import os
 import sys
 
-import typer
+from regard.errors import RegardError, clean
 
-from regard.cli.page import Verb
-from regard.errors import RegardError
+TYPE_CHECKING = False  # as in regard/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
+    import typer
 
 VERBS = (
     *("chat", "generate", "translate", "classify", "tag", "fill", "embed", "map", "train", "eval", "report"),
@@ -19,10 +20,17 @@ VERBS = (
 # Objects before Python looks for cycles: what a command imports and reads is kept, and its answers are few. Not so of those
 # that go on for hours.
 LITTER, LASTING = 100_000, ("serve", "view", "train")
+INTERRUPTED = 130  # the exit code after Ctrl-C
 
 
-def app(*verbs: str) -> typer.Typer:
+def app(*verbs: str) -> "typer.Typer":
     """The command with these verbs: all of them for its help, and one to run one."""
+    import importlib
+
+    import typer
+
+    from regard.cli.page import Verb, root
+
     made = typer.Typer(
         name="regard",
         help="Transformers you can look inside: run, convert and examine encoder, decoder and encoder-decoder models.",
@@ -39,38 +47,61 @@ def app(*verbs: str) -> typer.Typer:
     return made
 
 
-def root(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
-    if version:
-        from regard import __version__
-
-        print(__version__)
-        raise typer.Exit
-
-
 def run() -> None:
     """The entry point: what goes wrong for a reason is one sentence on stderr, and exit code 2."""
+    ends: list[int] = []
+    atexit.register(leave_at_last, ends)  # before others register, so that it is called after them
+    before, sys.unraisablehook = sys.unraisablehook, interrupted_again
+    try:
+        ends.append(exit_code())
+        leave_when_interrupted()
+    except KeyboardInterrupt:
+        ends.append(INTERRUPTED)
+    finally:
+        sys.unraisablehook = before
+    sys.exit(ends[-1])
+
+
+def exit_code() -> int:
+    try:
+        return answer()
+    except RegardError as problem:
+        return failed(str(problem))
+    except BrokenPipeError:  # the reader has gone, as in `regard … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as problem:
+        return failed(f"{problem.filename or 'A file'} cannot be used: {problem.strerror or problem}.")
+    except MemoryError:
+        return failed("There is not enough memory: use a smaller model, fewer texts, or --dtype bfloat16.")
+
+
+def answer() -> int:
+    """Do what the arguments say; the exit code."""
     open_what_is_closed()
+    import gc
+    import io
+
     if not {*sys.argv[1:2]} & {*LASTING}:
         gc.set_threshold(LITTER)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a character shows a question mark
-    try:
+    from typer import Abort, BadParameter
+
+    from regard.cli.say import on_screen
+
+    misuse: Any = BadParameter.__mro__[1]  # UsageError, which typer does not export
+    with on_screen():
         try:
             asked = [word for word in sys.argv[1:2] if word in VERBS]
-            app(*(asked or VERBS))(prog_name="regard")
-        finally:
-            sys.stdout.flush()
-    except RegardError as problem:
-        fail(str(problem))
-    except BrokenPipeError:  # the reader has gone, as in `regard … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except OSError as problem:
-        fail(f"{problem.filename or 'A file'} cannot be used: {problem.strerror or problem}.")
-    except MemoryError:
-        fail("There is not enough memory: use a smaller model, fewer texts, or --dtype bfloat16.")
-    except KeyboardInterrupt:
-        sys.exit(130)
+            return app(*(asked or VERBS))(prog_name="regard", standalone_mode=False) or 0
+        except misuse as problem:
+            said = io.StringIO()
+            problem.show(file=said)
+            sys.stderr.write(clean(said.getvalue()))
+            return 2
+        except Abort:
+            return 1
 
 
 def open_what_is_closed() -> None:
@@ -80,6 +111,45 @@ def open_what_is_closed() -> None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  for as long as the process lives
 
 
-def fail(sentence: str) -> None:
-    print(f"regard: {sentence}", file=sys.stderr)
-    sys.exit(2)
+def failed(sentence: str) -> int:
+    print(f"regard: {clean(sentence)}", file=sys.stderr)
+    return 2
+
+
+# ── Ctrl-C: no word, exit code 130, wherever it comes ───────────────────────────────────────────────────────────────────
+
+
+def interrupted_again(ignored: "Any") -> None:
+    """Python prints and drops what is raised in a callback, such as the import system's; an interrupt comes again."""
+    if not issubclass(ignored.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(ignored)
+        return
+    import _thread
+    import time
+
+    def later() -> None:
+        time.sleep(0.01)  # not in here
+        _thread.interrupt_main()
+
+    _thread.start_new_thread(later, ())
+
+
+def leave_when_interrupted() -> None:
+    """All is said: whoever presses Ctrl-C now only wants to wait for nothing else."""
+    import signal
+    import threading
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+
+
+def leave_at_last(ends: list[int]) -> None:
+    """Python ends itself with the signal, whatever the code, if an interrupt once passed through an `exec` of a text, or if
+    one comes while it takes itself apart."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if ends[-1:] == [INTERRUPTED]:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(INTERRUPTED)

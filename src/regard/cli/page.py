@@ -8,9 +8,18 @@ everything else together.
 import inspect
 from typing import Any
 
+import typer
 from typer.core import TyperCommand
 
 VALUES = {"<int>": "N", "<float>": "X", "<str>": "TEXT", "<list[str]>": "TEXT", "<path>": "PATH"}
+
+
+def root(version: bool = typer.Option(False, "--version", help="Print the version and leave.")) -> None:
+    if version:
+        from regard import __version__
+
+        print(__version__)
+        raise typer.Exit
 
 
 class Verb(TyperCommand):

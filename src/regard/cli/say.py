@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from regard.errors import RegardError
+from regard.errors import RegardError, clean
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -137,7 +137,47 @@ def finite(value: object) -> object:
 
 
 def remark(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(clean(text), file=sys.stderr)
+
+
+class Screen:
+    """Standard output where it is a terminal: what a model or a file says is shown there and never obeyed.
+
+    Pipes and files get every character as it is. Only the styles of this package go past it, to `stream`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(clean(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def on_screen() -> Iterator[None]:
+    """Meanwhile `sys.stdout` is a `Screen`, if a person is looking."""
+    before: Any = sys.stdout
+    screen: Any = Screen(before) if before.isatty() else before
+    sys.stdout = screen
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        if sys.stdout is screen:  # typer has put something else there when the reader has gone
+            sys.stdout = before
+
+
+def with_styles() -> TextIO:
+    """Standard output for text that is clean already and has styles in it."""
+    return sys.stdout.stream if isinstance(sys.stdout, Screen) else sys.stdout
+
+
+def print_styled(text: str) -> None:
+    """Print what `bold` and `dim` made, together with text of this package's own."""
+    print(text, file=with_styles())
 
 
 def bold(text: str) -> str:
@@ -151,7 +191,7 @@ def dim(text: str) -> str:
 def styled(text: str, code: int) -> str:
     """Plain wherever nobody looks, and where NO_COLOR or the terminal's own kind asks for it."""
     plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain else f"\033[{code}m{text}\033[0m"
+    return text if plain else f"\033[{code}m{clean(text)}\033[0m"
 
 
 def print_aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> None:
@@ -177,7 +217,7 @@ def progress(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
-    waiting = Waiting(what, unit)
+    waiting = Waiting(clean(what), unit)
     try:
         yield waiting.tell
     finally:
@@ -217,7 +257,7 @@ class Waiting:
 
 def readable_path(path: Path) -> str:
     """The shortest way to write it."""
-    here, home = Path.cwd(), Path.home()
+    here, home = Path.cwd(), Path(os.path.expanduser("~"))
     written = [str(path)]
     if path.is_relative_to(home):
         written.append(f"~/{path.relative_to(home)}")

@@ -56,11 +56,17 @@ class Arena:
     def fill(self, progress: Progress | None = None, meanwhile: Callable[[], object] | None = None) -> None:
         """Pack everything. C does it, and Python can do something else `meanwhile`."""
         self.memory, done = Stretch(self.size), ctypes.c_int64()
+
+        def pack(matrices: ctypes.Array[Packing], *kept: object) -> int:
+            """Keeps all that C reads and writes: after Ctrl-C at a bad moment nobody waits for it and nobody else does."""
+            packed: int = self.native.regard_pack(matrices, len(matrices), threads(), done)
+            return packed
+
         with ThreadPoolExecutor(1) as beside:
             for jobs, parts in self._batches():
                 rows = [pointers(stored) for stored in parts]
                 matrices = (Packing * len(jobs))(*map(self._packing, jobs, rows, parts))
-                packing = beside.submit(self.native.regard_pack, matrices, len(jobs), threads(), done)
+                packing = beside.submit(pack, matrices, rows, parts, self.memory)
                 if meanwhile is not None:
                     meanwhile()
                     meanwhile = None

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from regard.errors import clean
 from regard.serve.metrics import REQUESTS, WHOLE, Metrics
 
 log = logging.getLogger("regard.requests")
@@ -59,7 +60,7 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         facts = getattr(record, "facts", None) or {"event": "remark", "message": record.getMessage()}
-        return json.dumps({"time": when, "level": record.levelname.lower(), **facts}, ensure_ascii=False)
+        return clean(json.dumps({"time": when, "level": record.levelname.lower(), **facts}, ensure_ascii=False))
 
 
 def log_as_lines(stream: TextIO) -> None:

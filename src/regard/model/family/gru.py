@@ -61,4 +61,8 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
     return TABLE
 
 
-FAMILY = Family("gru", spec, table)
+# Of the Transformer that it is compared with; runs of early versions recorded them too.
+SIZES = [f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")]
+HARMLESS = (*SIZES, "activation_function", "scale_embedding", "attention_dropout", "activation_dropout")
+
+FAMILY = Family("gru", spec, table, harmless=HARMLESS)
