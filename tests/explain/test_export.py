@@ -257,9 +257,10 @@ def large(monkeypatch: Any) -> None:
 def test_a_file_says_what_can_be_switched_off_in_it(large: None, opened: Any, toy: Trace, monkeypatch: Any) -> None:
     assert "Heads can be switched off here" in opened(toy).inner_text(".timeline")
     monkeypatch.setattr(precomputed, "without_heads", lambda *given: None)  # as of a model without answers
-    words = opened(toy).inner_text(".timeline")
+    words = opened(toy).inner_text("#footer")
     assert "another text takes regard itself".capitalize() in words
     assert "switched off" not in words
+    assert "Switch something off" not in words
 
 
 def test_a_large_model_keeps_what_it_says(large: None, opened: Any, toy: Trace) -> None:

@@ -156,6 +156,15 @@ def test_the_other_stages_with_edits(screen: Screen) -> None:
     expect(page.locator(".panel")).to_contain_text("nothing of what is looked at arrives")
 
 
+def test_weights_that_are_no_shares_have_no_entropy(screen: Screen, file, plain) -> None:
+    edits = {f"{SITE}.weights[2, 3, 1]": "set -0.5"}
+    for mode in ("b", "delta"):
+        page = screen.visit(**AT, stage="heads", view="grid.entropy", edits=edits, mode=mode)
+        assert page.locator(".head-cell .number", has_text="").all_inner_texts().count("") == 1
+    page = file(plain.edit(edits)).visit(stage="heads", view="grid.entropy")
+    assert page.locator(".head-cell .number").all_inner_texts().count("") == 1
+
+
 # ── why ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

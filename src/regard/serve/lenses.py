@@ -1,5 +1,6 @@
 """The lenses of `regard.explain.lens` by the names the page asks for, their numbers as lists."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -102,8 +103,9 @@ LENSES: dict[str, Callable[[Trace, Asked], dict[str, Any]]] = {
 }
 
 
-def listed(x: Tensor | None) -> list[float] | None:
-    return None if x is None else x.tolist()
+def listed(x: Tensor | None) -> list[float | None] | None:
+    """None for what has no number: weights that an edit made negative have no entropy."""
+    return None if x is None else [None if math.isnan(each) else each for each in x.tolist()]
 
 
 def small(x: Tensor) -> Tensor:

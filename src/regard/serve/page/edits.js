@@ -74,7 +74,8 @@ export function edits(root, ctx) {
   root.querySelector(".edits")?.remove();
   const entries = Object.entries(ctx.state.edits);
   const chips = entries.map(([place, what]) => chip(ctx, place, what));
-  const hint = entries.length || ctx.other
+  const possible = offers(ctx).some(([, place, what]) => ctx.can(place, what));
+  const hint = entries.length || ctx.other || !possible
     ? null
     : el("span", { class: "hint" }, "Switch something off and see what changes.");
   const compared = ctx.state.against || ctx.state.rival ? [rival(ctx)] : [];

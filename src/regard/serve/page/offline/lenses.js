@@ -170,7 +170,7 @@ async function reachOf(file, run, site, head, heads) {
 /** of({N, T, at(i, j)}) for every head; null where the run gives no occasion. */
 function perHead({ shape: [h, N, T], values }, of) {
   const scores = Array.from({ length: h }, (_, head) => of({ N, T, at: (i, j) => values[(head * N + i) * T + j] }));
-  return scores.includes(null) ? null : scores;
+  return scores.includes(null) ? null : scores.map((x) => (Number.isNaN(x) ? null : x)); // edited weights may have no entropy
 }
 
 const mean = (list) => (list.length ? list.reduce((a, b) => a + b, 0) / list.length : null);

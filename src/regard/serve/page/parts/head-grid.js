@@ -137,7 +137,7 @@ function ranking(ctx, measure, cells) {
   const scored = [];
   const found = (known) => {
     for (const [site, scores] of Object.entries(known)) {
-      scores?.forEach((x, h) => cells.has(`${site}.${h}`) && scored.push([x, el("li", {}, cells.get(`${site}.${h}`).element)]));
+      scores?.forEach((x, h) => x !== null && cells.has(`${site}.${h}`) && scored.push([x, el("li", {}, cells.get(`${site}.${h}`).element)]));
     }
     scored.sort(([a], [b]) => size(b) - size(a));
     list.append(...scored.map(([, item]) => item));

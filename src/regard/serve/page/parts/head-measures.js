@@ -70,7 +70,7 @@ export async function answering(ctx) {
 async function compared(ctx, ask) {
   if (ctx.mode !== "delta") return ask(ctx.data);
   const [a, b] = await ctx.data.both(ask);
-  const pair = (site) => b[site] && a?.[site] ? b[site].map((x, h) => minus(x, a[site][h])) : null;
+  const pair = (site) => b[site] && a?.[site] ? b[site].map((x, h) => (x === null || a[site][h] === null ? null : minus(x, a[site][h]))) : null;
   return Object.fromEntries(Object.keys(b).map((site) => [site, pair(site)]));
 }
 
