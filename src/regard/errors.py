@@ -5,8 +5,15 @@ prints that sentence and exits 2; the server turns it into a 4xx. Anything else 
 """
 
 
+LONGEST = 2000  # characters of a sentence, which may quote what stands in a file
+
+
 class RegardError(Exception):
     """The base of every error this package raises on purpose."""
+
+    def __str__(self) -> str:
+        said = super().__str__()
+        return said if len(said) <= LONGEST else f"{said[: LONGEST - 300]} … {said[-290:]}"
 
 
 class CheckpointError(RegardError):
