@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError, NotFound
+from regard.modelfile import open_file
 from regard.store.atomic import replace_file
 
 log = logging.getLogger("regard")
 
 METRICS = "metrics.jsonl"
+MOST_BYTES = 1 << 30
 LONGEST_LINE = 1 << 20  # bytes; a line has a few numbers per layer and head
 MOST_ENTRIES = 4096  # metrics or layers in a line
 
@@ -54,7 +56,7 @@ def _good_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
     """Of one that is too long, only the beginning."""
-    with path.open("rb") as file:
+    with open_file(path, DataError, MOST_BYTES) as file:
         while line := file.readline(LONGEST_LINE):
             yield line
             while line and not line.endswith(b"\n"):
