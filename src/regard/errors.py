@@ -4,7 +4,6 @@ Each error is one sentence: what is wrong (naming the file, tensor or value) and
 prints that sentence and exits 2; the server turns it into a 4xx. Anything else that escapes is a bug of ours.
 """
 
-
 LONGEST = 2000  # characters of a sentence, which may quote what stands in a file
 
 

@@ -102,6 +102,13 @@ DAMAGED: dict[str, Any] = {
         lambda d: d.update(decoder={"type": "Strip", "content": " ", "start": 0, "stop": 1})
     ),
     "pieces of length 0": edited(lambda d: d.update(pre_tokenizer={"type": "FixedLength", "length": 0})),
+    "a stage without a type": edited(lambda d: d.update(normalizer={"pattern": {"String": ""}, "content": "a"})),
+    "a stage of an unknown type": edited(
+        lambda d: d.update(decoder={"type": "x", "content": " ", "start": 0, "stop": 1})
+    ),
+    "a stage that is a word": edited(lambda d: d.update(normalizer={"type": "Sequence", "normalizers": ["NFC"]})),
+    "a sequence without stages": edited(lambda d: d.update(normalizer={"type": "Sequence"})),
+    "an id of 2³¹": edited(lambda d: d["model"]["vocab"].update(again=2**31)),
     "many stages": edited(
         lambda d: d.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}] * 100})
     ),

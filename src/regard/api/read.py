@@ -16,7 +16,7 @@ from regard.api.fit import encode_all, fit
 from regard.engine.decode import pad
 from regard.engine.encode import Progress, pool, run_batched
 from regard.engine.fast import common
-from regard.errors import GenerationError, TaskError, no_row, quoted
+from regard.errors import GenerationError, TaskError, TooLong, no_row, quoted
 from regard.model.transformer import DecoderOnly, EncoderOnly, Seq2Seq, class_logits
 
 if TYPE_CHECKING:
@@ -180,7 +180,8 @@ def tagged(model: "Model", words: list[tuple[str, int, int]], P: Tensor, index: 
 
 
 def fill(model: "Model", text: str, top_k: int) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
-    ids = model.tokenizer.encode(text, allow_control=True, most=model.spec.context)
+    limit = model.spec.context
+    ids = fitting(model, model.tokenizer.encode(text, allow_control=True, most=limit), limit)
     mask = model.tokenizer.mask_id
     places = [i for i, id in enumerate(ids) if id == mask]
     if not places:
@@ -208,14 +209,14 @@ def score(model: "Model", text: str, target: str | None) -> Scores:
     if spec.kind == "encoder-decoder":
         if target is None:
             raise TaskError("An encoder-decoder scores a target given a source: score(text, target).")
-        source = tokenizer.encode(text, most=spec.source_context)
+        source = fitting(model, tokenizer.encode(text, most=spec.source_context), spec.source_context)
         start = model.settings.decoder_start_token_id or 0
-        written = [start, *tokenizer.encode(target, most=spec.context - 1)]
-        given = [source, written]
+        written = [start, *tokenizer.encode(target, most=spec.context)]
+        given = [source, fitting(model, written, spec.context)]
     else:
         whole = tokenizer.encode(text, most=spec.context)
         written, first = (whole, 1) if target is None else continued(model, text, target)
-        given = [written]
+        given = [fitting(model, written, spec.context)]
     scored = written[first:]
     if not scored:
         return Scores([], [], [])
@@ -229,6 +230,12 @@ def continued(model: "Model", context: str, continuation: str) -> tuple[list[int
     before, ids = (model.tokenizer.encode_open(text, model.spec.context) for text in (context, context + continuation))
     first = common(before, ids, min(len(before), len(ids)))
     return (ids, first) if first else ([model.first_token(), *ids], 1)
+
+
+def fitting(model: "Model", ids: list[int], most: int) -> list[int]:
+    if len(ids) > most:
+        raise TooLong(f"The text has {len(ids):,} tokens, but {model.name} reads at most {most:,}: shorten it.")
+    return ids
 
 
 def batched(model: "Model", rows: list[list[int]], run: Any, progress: Progress | None) -> list[Tensor]:

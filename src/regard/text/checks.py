@@ -28,8 +28,23 @@ MOST_STAGES = 64
 MOST_DEPTH = 8  # of sequences of stages
 MOST_FRAME = 64  # tokens around a text
 MOST_WORD = 1000  # characters of a word that WordPiece looks up; its work grows with their square
+MOST_IDS = 1 << 22  # the library counts from 0 to the last one
 FRAMES = ("TemplateProcessing", "RobertaProcessing", "BertProcessing")
-CHILDREN = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}
+# The stages that a part may have, and how a sequence calls them. What has no known type is not refused by the library: it
+# takes the first stage that has such fields.
+STAGES = {
+    "normalizer": "BertNormalizer ByteLevel Lowercase NFC NFD NFKC NFKD Nmt Precompiled Prepend Replace Strip StripAccents",
+    "pre_tokenizer": "BertPreTokenizer ByteLevel CharDelimiterSplit Digits FixedLength Metaspace Punctuation Split "
+    "UnicodeScripts Whitespace WhitespaceSplit",
+    "decoder": "BPEDecoder ByteFallback ByteLevel CTC Fuse Metaspace Replace Strip WordPiece",
+    "post_processor": "BertProcessing ByteLevel RobertaProcessing TemplateProcessing",
+}
+CHILDREN = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "decoder": "decoders",
+    "post_processor": "processors",
+}
 
 
 # ── vocabulary ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -69,9 +84,10 @@ def check_lengths(tokens: Any, file: Path | str, most: int = MOST_TOKEN) -> None
 def _check_ids(vocab: dict[str, Any], file: Path) -> None:
     seen: dict[int, str] = {}
     for token, i in vocab.items():
-        if type(i) is not int or i < 0:
+        if type(i) is not int or not 0 <= i < MOST_IDS:
             raise TokenizerError(
-                f"{file} gives the token {quoted(token)} the id {quoted(i)}; ids are whole numbers from 0."
+                f"{file} gives the token {quoted(token)} the id {quoted(i)}; "
+                f"ids are whole numbers from 0 to {MOST_IDS - 1:,}."
             )
         if i in seen:
             raise TokenizerError(f"{file} gives the id {i} to both {quoted(seen[i])} and {quoted(token)}.")
@@ -117,8 +133,8 @@ def check_stages(data: dict[str, Any], file: Path) -> bool:
     A pattern of a known model that has a faster equal is replaced by that: True if so.
     """
     growth, changed = 1, False
-    for part, children in CHILDREN.items():
-        for stage in _stages(data.get(part), children, file):
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        for stage in _stages(data, part, file):
             changed |= _check_stage(stage, part, file)
             if part == "normalizer":
                 growth *= _growth(stage)
@@ -130,7 +146,7 @@ def check_stages(data: dict[str, Any], file: Path) -> bool:
 
 
 def _check_stage(stage: dict[str, Any], part: str, file: Path) -> bool:
-    kind = stage.get("type")
+    kind = stage["type"]
     if kind == "Precompiled" and not _is_charsmap(stage.get("precompiled_charsmap")):
         raise TokenizerError(f"{file} has a damaged precompiled_charsmap.")
     if kind == "Strip" and part == "decoder" and stage.get("stop"):
@@ -168,9 +184,9 @@ def _check_regex(pattern: dict[str, Any], kind: Any, part: str, file: Path) -> b
 def _growth(stage: dict[str, Any]) -> int:
     """How many characters a rule of the file can make of one."""
     content, prepend = stage.get("content"), stage.get("prepend")
-    if stage.get("type") == "Replace" and isinstance(content, str):
+    if stage["type"] == "Replace" and isinstance(content, str):
         return max(1, len(content))
-    return 1 + len(prepend) if stage.get("type") == "Prepend" and isinstance(prepend, str) else 1
+    return 1 + len(prepend) if stage["type"] == "Prepend" and isinstance(prepend, str) else 1
 
 
 def _is_charsmap(text: Any) -> bool:
@@ -210,26 +226,32 @@ def frame_ids(raw: tokenizers.Tokenizer, where: str) -> dict[int, str]:
     if raw.post_processor is None:
         return {}
     found: dict[int, str] = {}
-    for stage in _stages(json.loads(raw.post_processor.__getstate__()), "processors", where):
+    for stage in _stages({"post_processor": json.loads(raw.post_processor.__getstate__())}, "post_processor", where):
         for token in stage.get("special_tokens", {}).values():  # of a template
             found |= dict(zip(token["ids"], token["tokens"], strict=True))
         found |= {stage[end][1]: stage[end][0] for end in ("sep", "cls") if end in stage}  # BERT's and RoBERTa's
     return found
 
 
-def _stages(stage: Any, children: str, file: Path | str) -> Iterator[dict[str, Any]]:
-    """A serialised stage of a pipeline and, if it is a sequence, the stages in it."""
-    level, n_stages = [stage], 0
+def _stages(data: dict[str, Any], part: str, file: Path | str) -> Iterator[dict[str, Any]]:
+    """The serialised stages of a part of a pipeline; where it is a sequence, those in it."""
+    level, n_stages = [data[part]] if data.get(part) is not None else [], 0
     for _ in range(MOST_DEPTH):
-        level = [each for each in level if isinstance(each, dict)]
         n_stages += len(level)
         if n_stages > MOST_STAGES:
-            raise TokenizerError(f"{file} has more than {MOST_STAGES} {children}.")
-        yield from level
-        inside = [each.get(children) for each in level]
-        level = [child for each in inside if isinstance(each, list) for child in each]
+            raise TokenizerError(f"{file} has more than {MOST_STAGES} stages in its {part}.")
+        inside: list[Any] = []
+        for stage in level:
+            kind = stage.get("type") if isinstance(stage, dict) else None
+            if kind == "Sequence" and isinstance(stage.get(CHILDREN[part]), list):
+                inside += stage[CHILDREN[part]]
+            elif kind in STAGES[part].split():
+                yield stage
+            else:
+                raise TokenizerError(f"{file} has a {part} of the type {quoted(kind)}, which is not known.")
+        level = inside
     if level:
-        raise TokenizerError(f"{file} has {children} nested more than {MOST_DEPTH} deep.")
+        raise TokenizerError(f"{file} has a {part} nested more than {MOST_DEPTH} deep.")
 
 
 # ── what goes around a text ─────────────────────────────────────────────────────────────────────────────────────────
@@ -237,13 +259,11 @@ def _stages(stage: Any, children: str, file: Path | str) -> Iterator[dict[str, A
 
 def check_frame(data: dict[str, Any], file: Path) -> None:
     """Refuse a template of unknown special tokens, without the text, or with many copies of it."""
-    framing = [
-        stage for stage in _stages(data.get("post_processor"), "processors", file) if stage.get("type") in FRAMES
-    ]
+    framing = [stage for stage in _stages(data, "post_processor", file) if stage["type"] in FRAMES]
     if len(framing) > 1:
         raise TokenizerError(f"{file} has more than one post_processor that puts tokens around a text.")
     for stage in framing:
-        if stage.get("type") == "TemplateProcessing":
+        if stage["type"] == "TemplateProcessing":
             for name, texts in (("single", {"A"}), ("pair", {"A", "B"})):
                 _check_template(stage, name, texts, file)
 

@@ -24,7 +24,7 @@ MOST_ENTRIES = 4096  # metrics or layers in a line
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
     path = run / METRICS
-    if not path.is_file():
+    if not path.exists():
         raise NotFound(f"{run} has no metrics.jsonl, so it is not a training run.")
     return [line for _, line in _good_lines(path)]
 
