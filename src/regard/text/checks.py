@@ -8,13 +8,11 @@ known tokenizer needs.
 
 import base64
 import binascii
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tokenizers
 
 from regard.errors import TokenizerError, quoted
 from regard.text.patterns import LINEAR, may_match_nothing, why_slow
@@ -220,20 +218,7 @@ def _check_length(value: Any, most: int, name: str, file: Path) -> None:
         raise TokenizerError(f"{file} has a {name} of {len(value):,} characters; {most} are allowed.")
 
 
-def frame_ids(raw: tokenizers.Tokenizer, where: str) -> dict[int, str]:
-    """The ids that a post-processor puts around texts, and how it spells them. The library does not compare them with
-    the vocabulary."""
-    if raw.post_processor is None:
-        return {}
-    found: dict[int, str] = {}
-    for stage in _stages({"post_processor": json.loads(raw.post_processor.__getstate__())}, "post_processor", where):
-        for token in stage.get("special_tokens", {}).values():  # of a template
-            found |= dict(zip(token["ids"], token["tokens"], strict=True))
-        found |= {stage[end][1]: stage[end][0] for end in ("sep", "cls") if end in stage}  # BERT's and RoBERTa's
-    return found
-
-
-def _stages(data: dict[str, Any], part: str, file: Path | str) -> Iterator[dict[str, Any]]:
+def _stages(data: dict[str, Any], part: str, file: Path) -> Iterator[dict[str, Any]]:
     """The serialised stages of a part of a pipeline; where it is a sequence, those in it."""
     level, n_stages = [data[part]] if data.get(part) is not None else [], 0
     for _ in range(MOST_DEPTH):

@@ -17,7 +17,6 @@ import tokenizers
 from tokenizers import pre_tokenizers
 
 from regard.errors import TokenizerError, TooLong, quoted
-from regard.text.checks import frame_ids
 from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
 from regard.text.files import read_directory
 from regard.text.long_text import LONG, Pipeline, pipeline_of
@@ -56,8 +55,7 @@ class Tokenizer:
         self.chat_templates = dict(chat_templates or {})
         self.model_max_length = model_max_length
         ids = self.vocab.values() if ids is None else ids
-        self._frame_ids = frame_ids(raw, where)
-        self.n_tokens, self.n_vocab = len(ids), max(max(ids, default=-1), *self._frame_ids, -1) + 1
+        self.n_tokens, self.n_vocab = len(ids), max(ids, default=-1) + 1
         self.special_ids = frozenset(special_tokens(raw))
         self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
         for role, token in self.specials.items():
@@ -66,7 +64,8 @@ class Tokenizer:
         self._plain = guarded(where, lambda: text_twin(raw))
         # a broken post-processor shows here, not in the middle of a run
         for i in guarded(where, lambda: raw.encode("a").ids + raw.encode("a", "a").ids):
-            self._checked(i)
+            if raw.id_to_token(i) is None:
+                raise TokenizerError(f"{where} puts the id {i} around texts, but none of its tokens has that id.")
 
     # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,9 +126,9 @@ class Tokenizer:
         return self._plain
 
     def check_vocab(self, n_rows: int) -> None:
-        """Refuse a vocabulary, or ids put around texts, that an embedding of `n_rows` rows has no rows for."""
+        """Refuse a vocabulary that does not fit an embedding of `n_rows` rows."""
         if self.n_vocab > n_rows:
-            token = self.raw.id_to_token(self.n_vocab - 1) or self._frame_ids[self.n_vocab - 1]
+            token = self.raw.id_to_token(self.n_vocab - 1)
             raise TokenizerError(
                 f"{self.where} gives {quoted(token)} the id {self.n_vocab - 1}, but the model's embedding has only "
                 f"{n_rows} rows; use the tokenizer the model was trained with, or enlarge the embedding."
