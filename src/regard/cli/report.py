@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.say import check_writable
+
 
 def command(
     run: Annotated[Path, typer.Argument(help="A training run's directory.")],
@@ -16,6 +18,8 @@ def command(
     """
     from regard.train.report import draw, summarise
 
+    if out is not None:
+        check_writable(out)
     path = draw(run, out)
     print(summarise(run))
     print(f"The picture is {path}.")

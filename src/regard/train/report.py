@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from regard.errors import NotFound
+from regard.errors import NotFound, TaskError, clean
+
+FORMATS = (".svg", ".png", ".pdf")
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
@@ -24,6 +26,9 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def draw(run: Path, out: Path | None = None) -> Path:
+    path = out or run / "report.svg"
+    if path.suffix.lower() not in FORMATS:
+        raise TaskError(f"{path} has no ending that says what to draw: it can be {', '.join(FORMATS)}.")
     import matplotlib
 
     matplotlib.use("Agg")
@@ -40,8 +45,8 @@ def draw(run: Path, out: Path | None = None) -> Path:
     _entropy(figure, axes[1, 1], entropies)
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(run.name)
-    path = out or run / "report.svg"
+    figure.suptitle(clean(run.name).encode(errors="replace").decode(), parse_math=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
     plt.close(figure)
     return path
