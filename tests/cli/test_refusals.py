@@ -1,5 +1,8 @@
 """Every mistake a person can make is one sentence on stderr and exit code 2, with nothing on stdout."""
 
+import os
+import stat
+
 import pytest
 
 
@@ -219,3 +222,71 @@ def test_more_threads_than_a_machine_can_start(regard):
 def test_a_cost_where_nothing_is_rounded(regard, tmp_path, kind):
     assert refused(regard("convert", "toy-gpt", tmp_path / "out", *kind, "--measure", __file__), "--measure goes with")
     assert not (tmp_path / "out").exists()
+
+
+WRITING = {
+    "embed": ["embed", "toy-bert", "hello", "--out"],
+    "map": ["map", "embed", "--model", "toy-bert", "--in", "nothing.txt", "--out"],
+    "explain": ["explain", "toy-gpt", "hello", "--html"],
+    "lesson": ["lesson", "gradient-flow", "--plot"],
+    "worksheet": ["worksheet", "toy-gpt", "The old king", "--out"],
+    "report": ["report", "no-run", "--out"],
+    "convert": ["convert", "toy-gpt"],
+}
+
+
+@pytest.mark.parametrize("verb", WRITING)
+def test_places_that_cannot_be_written_to(regard, tmp_path, verb):
+    """Said before anything is loaded, and what is there stays what it is."""
+    (tmp_path / "directory.svg").mkdir()
+    (tmp_path / "directory.svg" / "letter").write_text("dear aunt")
+    (tmp_path / "letter.gguf").write_text("dear aunt")
+    os.mkfifo(tmp_path / "pipe.svg")
+    for name in (
+        "directory.svg",
+        "pipe.svg",
+        "letter.gguf/x.svg",
+        "letter.gguf/x/y.svg",
+        f"{'a' * 300}.svg",
+        "x" * 5000,
+    ):
+        assert refused(regard(*WRITING[verb], tmp_path / name), "directory" if "directory" in name else name[:50])
+    assert refused(regard(*WRITING[verb], "/"), "/")
+    assert refused(regard(*WRITING[verb], "a\0b"), "NUL")
+    assert stat.S_ISFIFO((tmp_path / "pipe.svg").stat().st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory.svg", "letter.gguf", "pipe.svg"]
+    if os.geteuid():  # root may do everything
+        (tmp_path / "directory.svg").chmod(0o500)
+        assert refused(regard(*WRITING[verb], tmp_path / "directory.svg" / "x.svg"), "may be written")
+
+
+@pytest.mark.parametrize("verb", ["generate", "embed", "inspect", "verify", "pull", "explain", "eval"])
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/y", "caf\udce9\x1b/\n", "a\0b", "letter/x/y", "a" * 5000])
+def test_names_that_no_model_has(regard, tmp_path, monkeypatch, verb, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "letter").write_text("dear aunt")
+    text = {"generate": ["hello"], "embed": ["hello"], "explain": ["hello"], "eval": ["--data", "letter"]}
+    assert refused(regard(verb, name, *text.get(verb, [])))
+
+
+@pytest.mark.parametrize("data", ["a\nb", "", "letter/x", "\x1b[31m", "nothing/*.txt", "x" * 5000])
+def test_data_that_is_not_there(regard, tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "letter").write_text("dear aunt")
+    assert refused(regard("eval", "toy-gpt", "--data", data))
+    assert refused(regard("map", "embed", "--model", "toy-bert", "--in", data, "--out", "out.jsonl"))
+    assert refused(regard("report", data or "nothing"))
+    assert refused(regard("view", "--run", data or "nothing", "--no-browser"))
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
+@pytest.mark.parametrize("option", ["--workers", "--cpus"])
+def test_no_workers_at_all(regard, option, value):
+    command = ["map", "embed", "--model", "toy-bert", "--in", "x.txt", "--out", "o.jsonl", option, value]
+    assert refused(regard(*command), "--ray")
+
+
+def test_a_picture_says_what_it_is(regard, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0, "lr": 0.1}\n')
+    for name in ("picture", "picture.exe", ".svg"):
+        assert refused(regard("report", tmp_path, "--out", tmp_path / name), name, ".svg, .png, .pdf")

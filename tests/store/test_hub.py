@@ -73,7 +73,10 @@ def test_the_hub_comes_last(house: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
-@pytest.mark.parametrize("where", ["./none", "../none", "/none", "a/b/c", "no such", "a/b:c.bin", "", "~/none", "a\0b"])
+@pytest.mark.parametrize(
+    "where",
+    ["./none", "../none", "/none", "a/b/c", "no such", "a/b:c.bin", "", "~/none", "~nobody-of-that-name/x", "a\0b"],
+)
 def test_what_cannot_be_a_repository_is_no_file(house: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setattr(hub, "fetch", never)
     if where == "":

@@ -54,7 +54,7 @@ def command(
     chosen = format or default_format(out, quantize)
     refuse_unless_ours(out, chosen, quantize, measured=measure is not None)
     text = None if measure is None else read_text(measure)
-    check_writable(out)
+    check_writable(out, directory=True)
     loaded = load_model(model, dtype=dtype)
     cost = None
     if quantize not in (None, Quantize.f32) and loaded.opened.tokenizer is not None:

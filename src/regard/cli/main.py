@@ -5,7 +5,7 @@ import atexit
 import os
 import sys
 
-from regard.errors import RegardError, clean
+from regard.errors import RegardError, clean, one_line
 
 TYPE_CHECKING = False  # as in regard/__init__.py
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def exit_code() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as problem:
-        return failed(f"{problem.filename or 'A file'} cannot be used: {problem.strerror or problem}.")
+        name = one_line(os.fsdecode(problem.filename)) if problem.filename else "A file"
+        return failed(f"{name} cannot be used: {problem.strerror or problem}.")
     except MemoryError:
         return failed("There is not enough memory: use a smaller model, fewer texts, or --dtype bfloat16.")
 
@@ -79,6 +80,8 @@ def exit_code() -> int:
 def answer() -> int:
     """Do what the arguments say; the exit code."""
     open_what_is_closed()
+    if any("\0" in word for word in sys.argv):
+        raise RegardError("An argument holds the character NUL, which no file's name can have.")
     import gc
     import io
 
@@ -112,7 +115,7 @@ def open_what_is_closed() -> None:
 
 
 def failed(sentence: str) -> int:
-    print(f"regard: {clean(sentence)}", file=sys.stderr)
+    print(f"regard: {clean(sentence).replace(chr(10), ' ')}", file=sys.stderr)
     return 2
 
 

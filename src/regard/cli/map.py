@@ -145,9 +145,10 @@ def settings_for(task: str, given: dict[str, Any], truncate: bool) -> dict[str, 
 
 def engine_for(job: "Job", ray: str | None, workers: int | None, cpus: int | None) -> Any:
     """Where the rows are answered, made when it is known that there are any left."""
-    if ray is None and (workers or cpus):
+    counts = [n for n in (workers, cpus) if n is not None]
+    if ray is None and counts:
         raise RegardError("--workers and --cpus go with --ray; without it one process uses all cores.")
-    if min(workers or 1, cpus or 1) < 1:
+    if min(counts, default=1) < 1:
         raise RegardError("--workers and --cpus must be at least 1.")
     if ray is not None:
         from regard.serve.cluster import on_ray

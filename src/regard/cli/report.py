@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.say import show_warnings
+from regard.cli.say import check_writable, show_warnings
 
 
 def command(
@@ -20,6 +20,8 @@ def command(
     from regard.train.report import draw, summarise
 
     show_warnings()
+    if out is not None:
+        check_writable(out)
     lines = read_metrics(run)
     path = draw(run, out, lines)
     print(summarise(run, lines))

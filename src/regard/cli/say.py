@@ -81,11 +81,18 @@ def read_stdin() -> str:
     return text
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, *, directory: bool = False) -> None:
     """Refuse a place that cannot be written to before the long work rather than after it."""
+    if not path.name:
+        raise RegardError(f"{path} is a directory; give the name of a file in it.")
+    if path.exists() and not path.is_file() and not (directory and path.is_dir()):
+        kind = "a directory; give the name of a file in it" if path.is_dir() else "no regular file; choose another name"
+        raise RegardError(f"{path} is {kind}.")
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise RegardError(f"{path} cannot be written, since {folder} is not a directory that may be written to.")
+    if path.is_file() and not os.access(path, os.W_OK):
+        raise RegardError(f"{path} may not be written to; choose another name.")
 
 
 def generation_settings(**settings: Any) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def command(
         raise RegardError("--api-key must be printable ASCII, at least one character, without spaces around it.")
     if memory is not None and not math.isfinite(memory):
         raise RegardError(f"--memory is {memory}: it must be a number of GB.")
+    host = host.strip("[]")  # as an IPv6 address stands in a URL
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the cores that write
     with progress("Opening", "parts"):
         from regard.engine.threads import use_threads

@@ -4,12 +4,12 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from regard.cli.say import progress, remark, show_warnings
-from regard.errors import RegardError
+from regard.errors import RegardError, quoted
 
 if TYPE_CHECKING:
     import socket
@@ -40,6 +40,7 @@ def command(
     regard view smollm2 --port 9000 --no-browser
     """
     show_warnings()
+    host = host.strip("[]")  # as an IPv6 address stands in a URL
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the browser's cores
     with progress("Opening", "parts"):
         from regard.serve.app import make_app
@@ -66,31 +67,33 @@ def listen(host: str, port: int, *, another: bool = True) -> "socket.socket":
     import socket
 
     try:
-        family, _, _, _, _ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise RegardError(f"--host {host} is not an address of this machine.") from None
+        raise RegardError(f"--host {quoted(host)} is not an address of this machine.") from None
+    family, _, _, _, place = places[0]
     try:
-        return bound(family, host, port)
+        return bound(family, place)
     except OSError as problem:
-        if problem.errno == errno.EADDRINUSE and not another:
-            raise RegardError(f"Port {port} is taken; give another --port.") from None
+        if problem.errno == errno.EADDRINUSE and another:
+            with suppress(OSError):
+                door = bound(family, (place[0], 0, *place[2:]))
+                remark(f"Port {port} is taken, so it is port {door.getsockname()[1]}.")
+                return door
         if problem.errno == errno.EADDRINUSE:
-            door = bound(family, host, 0)
-            remark(f"Port {port} is taken, so it is port {door.getsockname()[1]}.")
-            return door
+            raise RegardError(f"Port {port} is taken; give another --port.") from None
         if problem.errno == errno.EACCES:
             raise RegardError(f"Port {port} may not be used by this user; give --port above 1023.") from None
-        raise RegardError(f"Nothing can listen on {host}, port {port}: {problem.strerror}.") from None
+        raise RegardError(f"Nothing can listen on {quoted(host)}, port {port}: {problem.strerror}.") from None
 
 
-def bound(family: int, host: str, port: int) -> "socket.socket":
+def bound(family: int, place: "tuple[Any, ...]") -> "socket.socket":
     import socket
 
     door = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name != "nt":
             door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((host, port))
+        door.bind(place)
         door.listen(128)
     except OSError:
         door.close()

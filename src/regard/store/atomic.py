@@ -35,11 +35,18 @@ def staging(directory: Path) -> Iterator[Path]:
 def move_into_place(stage: Path, directory: Path, names: Sequence[str]) -> None:
     """Flush finished files to the disk, all of them, and only then give them their names, in the order told."""
     for name in names:
+        refuse_special(directory / name)
         flush(stage / name)
     for name in names:
         os.replace(stage / name, directory / name)
         if os.name != "nt":  # Windows cannot flush a directory
             flush(directory)
+
+
+def refuse_special(path: Path) -> None:
+    """A directory has no bytes to replace, and a device or pipe would be gone for everybody: /dev/null too, for root."""
+    if path.exists() and not path.is_file():
+        raise CheckpointError(f"{path} is not a regular file, so nothing takes its place; choose another name.")
 
 
 def flush(path: Path) -> None:
@@ -53,6 +60,7 @@ def flush(path: Path) -> None:
 @contextmanager
 def replace_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` when the block ends well."""
+    refuse_special(path)
     with staging(path.parent) as stage:
         with (stage / path.name).open("xb") as file:
             yield file

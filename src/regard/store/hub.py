@@ -67,7 +67,7 @@ def resolve(where: str | Path, *, wanted: Sequence[str] = WANTED, endpoint: str 
             return bundled()[where]
         if where in INSTALLABLE and (path := installed(INSTALLABLE[where])):
             return path
-    path = Path(where).expanduser()
+    path = Path(os.path.expanduser(where))  # unlike the method, it leaves the home of nobody as it is
     if os.path.exists(path):  # unlike the method, it also says no to names that no file can have
         return path
     if isinstance(where, str) and where in INSTALLABLE:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError
+from regard.errors import ConfigError, clean
 from regard.train.metrics import read_metrics
 
 Line = dict[str, Any]
@@ -42,6 +42,7 @@ def draw(run: Path, out: Path | None = None, lines: Sequence[Line] | None = None
         axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(_plain(run.resolve().name))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     except OSError as problem:
         raise ConfigError(
@@ -54,7 +55,7 @@ def draw(run: Path, out: Path | None = None, lines: Sequence[Line] | None = None
 
 def _plain(text: str) -> str:
     """A name as it is: between two $ there would be a formula, and a lone surrogate cannot be written."""
-    return text.encode("utf-8", "replace").decode().replace("$", r"\$")
+    return clean(text).encode("utf-8", "replace").decode().replace("$", r"\$")
 
 
 def _losses(axis: Any, steps: list[Line], evals: list[Line]) -> None:
