@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.errors import ConfigError, NotFound, RegardError
+from regard.errors import ConfigError, DataError, NotFound, RegardError
 from regard.train.metrics import LONGEST_LINE, read_metrics
 from regard.train.report import draw, summarise
 
@@ -87,7 +87,7 @@ def test_a_thousand_layers_are_drawn_without_their_names(tmp_path):
 
 def test_places_that_cannot_be(tmp_path):
     run = written(tmp_path / "run", json.dumps(STEP).encode())
-    for out in ("a", "a.txt", "nowhere/a.svg"):
+    for out in ("a", "a.txt", "run/metrics.jsonl/a.svg"):
         with pytest.raises(ConfigError, match="a"):
             draw(run, tmp_path / out)
     os.mkfifo(tmp_path / "pipe")
@@ -96,7 +96,7 @@ def test_places_that_cannot_be(tmp_path):
             read_metrics(tmp_path / place)
     (run / "metrics.jsonl").unlink()
     os.mkfifo(run / "metrics.jsonl")
-    with pytest.raises(NotFound, match="not a training run"):
+    with pytest.raises(DataError, match="is not a regular file"):
         read_metrics(run)
 
 
