@@ -90,6 +90,7 @@ def command(
 def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
     """Until SIGTERM or Ctrl-C, after which nobody new is taken and who is here is still served."""
     import signal
+    import warnings
 
     import uvicorn
 
@@ -111,6 +112,7 @@ def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
             super().handle_exit(sig, frame)
 
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends it again when all is done
+    warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")  # Ctrl-C before its first step
     with suppress(KeyboardInterrupt):
         Server(config).run(sockets=[door])
     for stream in (sys.stdout, sys.stderr):

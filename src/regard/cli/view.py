@@ -118,10 +118,13 @@ def open_browser(address: str) -> None:
 
 def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
     """Until Ctrl-C. A thread may be computing then, which Python cannot end in good order, and nothing of it is kept."""
+    import warnings
+
     import uvicorn
 
     quiet = {"log_level": "warning", "server_header": False, "ws": "none"}
     config = uvicorn.Config(app, limit_concurrency=64, timeout_graceful_shutdown=2, **quiet)  # type: ignore[arg-type]
+    warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")  # Ctrl-C before its first step
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[door])
     for stream in (sys.stdout, sys.stderr):
