@@ -1,6 +1,8 @@
 """Conversations: rendered as `transformers` renders them, encoded so that only the template speaks in control tokens."""
 
+import re
 import threading
+import time
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +15,7 @@ from tokenizers import Tokenizer as Raw
 
 import tiny_tokenizers as tiny
 from regard.errors import TemplateError
+from regard.text import chat
 from regard.text.chat import encode_chat, render_chat
 from regard.text.gguf_vocab import tokenizer_from_gguf
 from regard.text.tokenizer import Tokenizer
@@ -255,6 +258,30 @@ def test_the_template_for_tools() -> None:
     assert tokenizer.decode(encode_chat(tokenizer, messages)) == "plain"
     assert tokenizer.decode(encode_chat(tokenizer, messages, tools=TOOLS)) == "tools"
     assert tokenizer.decode(encode_chat(tokenizer, messages, template="own")) == "own"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    spellings=st.sets(st.text("ab<|.", min_size=1, max_size=5), min_size=1, max_size=12),
+    text=st.text("ab<|.", max_size=30),
+)
+def test_the_longest_spelling_is_found(spellings: set[str], text: str) -> None:
+    plain = "|".join(map(re.escape, sorted(spellings, key=lambda s: (-len(s), s))))
+    assert re.findall(chat._alternatives(spellings), text) == re.findall(plain, text)
+
+
+def test_thousands_of_control_tokens_do_not_slow_a_message_down() -> None:
+    """A message that is full of their beginnings was compared with every one of them at every place."""
+    spelling = re.compile(chat._alternatives(f"<unused{i}>" for i in range(6000)))
+    start = time.thread_time()
+    assert spelling.findall("<unused" * 200_000 + "<unused42>") == ["<unused42>"]
+    assert time.thread_time() - start < 5  # of a busy machine; it takes a fraction of a second, and took a minute
+
+
+def test_a_control_token_that_is_no_word_is_refused() -> None:
+    tokenizer = Tokenizer(tiny.byte_level(added=["<" * 300]), chat_templates={"default": "<" * 300})
+    with pytest.raises(TemplateError, match="control token of more than"):
+        encode_chat(tokenizer, [{"role": "user", "content": "a"}])
 
 
 def test_a_long_conversation_is_within_the_limits() -> None:

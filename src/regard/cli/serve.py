@@ -105,6 +105,7 @@ def command(
 def serve(app: "FastAPI", door: "socket.socket", limits: "Limits") -> NoReturn:
     """Until SIGTERM or Ctrl-C, after which nobody new is taken and who is here is still served."""
     import signal
+    import warnings
 
     from regard.serve import listener
 
@@ -115,6 +116,7 @@ def serve(app: "FastAPI", door: "socket.socket", limits: "Limits") -> NoReturn:
             super().handle_exit(sig, frame)
 
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends it again when all is done
+    warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")  # Ctrl-C before its first step
     with suppress(KeyboardInterrupt):
         Server(app, limits, log_config=None, timeout_graceful_shutdown=DRAIN).run(sockets=[door])
     for stream in (sys.stdout, sys.stderr):

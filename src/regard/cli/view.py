@@ -120,10 +120,13 @@ def open_browser(address: str) -> None:
 
 def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
     """Until Ctrl-C. A thread may be computing then, which Python cannot end in good order, and nothing of it is kept."""
+    import warnings
+
     from regard.serve.connections import Limits
     from regard.serve.listener import Server, affordable
 
     limits = Limits(connections=affordable(CONNECTIONS))
+    warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")  # Ctrl-C before its first step
     with suppress(KeyboardInterrupt):
         Server(app, limits, log_level="warning", timeout_graceful_shutdown=2).run(sockets=[door])
     for stream in (sys.stdout, sys.stderr):

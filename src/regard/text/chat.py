@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 import jinja2
@@ -25,6 +25,7 @@ from regard.text.tokenizer import Tokenizer
 Message = Mapping[str, Any]
 WINDOW = 1 << 16  # characters
 PATTERN = 100  # characters of a date's pattern
+LONGEST = 200  # characters of a control token
 
 
 def render_chat(
@@ -108,6 +109,8 @@ class _Marks:
         self.special = {token.content for token in added if token.special}
         written = {token.content for token in added if token.content in template}  # turns may be marked by these too
         self.control = self.special | written
+        if any(len(token) > LONGEST for token in self.control):
+            raise TemplateError(f"{tokenizer.where} has a control token of more than {LONGEST} characters.")
         self.open, self.close, self.cut, self.name = _unused_characters(text + template, 4)
 
     def on_messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -177,9 +180,21 @@ def _substituted(pattern: re.Pattern[str], change: Callable[[re.Match[str]], str
     return "".join([*parts, text[done:]])
 
 
-def _alternatives(spellings: set[str]) -> str:
-    """A regular expression matching any of these, the longest first, as the tokenizer does."""
-    return "|".join(map(re.escape, sorted(spellings, key=lambda s: (-len(s), s))))
+def _alternatives(spellings: Iterable[str]) -> str:
+    """A regular expression matching any of these, the longest that is there, as the tokenizer does.
+
+    It is a tree of what their beginnings share: with thousands of control tokens (Gemma has 6,000 that begin alike) each
+    place in a text would else be compared with all of them.
+    """
+    branches = []
+    for _, group in groupby(sorted(spellings), key=lambda spelling: spelling[:1]):
+        words = list(group)
+        first, last = words[0], words[-1]  # in order, so that all share what these two share
+        start = first[: next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+        rest = [word[len(start) :] for word in words if word != start]
+        inside = f"(?:{_alternatives(rest)}){'?' if start in words else ''}" if rest else ""
+        branches.append(re.escape(start) + inside)
+    return "|".join(branches)
 
 
 def _unused_characters(text: str, n: int) -> list[str]:
