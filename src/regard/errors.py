@@ -66,7 +66,7 @@ def no_row(id: int, n_rows: int, ids: str = "The ids") -> str:
 
 def quoted(name: object, limit: int = 80) -> str:
     """A name from a file, safe to print in a sentence: control characters escaped, never longer than a line."""
-    text = repr(name[:limit] if isinstance(name, str) else name)
+    text = repr(name[: limit + 1] if isinstance(name, str) else name)
     return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 

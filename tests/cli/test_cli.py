@@ -54,7 +54,7 @@ def test_generate_json_has_ids_and_the_seed_that_repeats_it(regard, tiny_model, 
     sampled = ("generate", tiny_model("decoder"), "the", "--max-new-tokens", 6, "--temperature", 1, "--json", "-n", 2)
     first = read(regard(*sampled))
     assert [set(answer) for answer in first] == [{"text", "finished", "score", "seed", "ids", "logprobs"}] * 2
-    assert [len(answer["ids"]) for answer in first] == [6, 6]
+    assert all(1 <= len(answer["ids"]) <= 6 for answer in first)  # an end may be drawn
     assert first[0]["text"] == loaded("decoder").tokenizer.decode(first[0]["ids"])
     assert first[0]["ids"] != first[1]["ids"]
     assert read(regard(*sampled, "--seed", first[0]["seed"])) == first

@@ -74,7 +74,7 @@ def resolve(where: str | Path, *, wanted: Sequence[str] = WANTED, endpoint: str 
         raise NotFound(f"{where} is not installed; get it with `regard pull {where}`.")
     found = HUB_NAME.fullmatch(str(where))
     if not found or str(where).startswith("."):
-        raise NotFound(f"There is no file or directory {quoted(str(where))}.")
+        raise NotFound(f"There is no file or directory {quoted(str(where), 1000)}.")
     return fetch(found["repo"], found["file"], wanted=wanted, endpoint=endpoint)
 
 
