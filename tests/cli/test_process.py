@@ -55,7 +55,7 @@ def runs(before, *arguments):
     code = (
         f"import os, sys, time\n{before}\nfrom regard.cli.main import run\nsys.argv = {['regard', *arguments]}\nrun()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, timeout=600)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -80,7 +80,7 @@ verb.command = command"""
 
 @pytest.mark.parametrize(
     "work",
-    ["os.kill(os.getpid(), 2)", "exec('os.kill(os.getpid(), 2)')", "Thing(); time.sleep(60)"],
+    ["os.kill(os.getpid(), 2)", "exec('os.kill(os.getpid(), 2)')", "Thing(); time.sleep(3600)"],
     ids=["anywhere", "in a text that is run", "in a callback"],
 )
 def test_ctrl_c_while_a_verb_works(work):

@@ -128,11 +128,16 @@ def interrupted_again(ignored: "Any") -> None:
         sys.__unraisablehook__(ignored)
         return
     import _thread
+    import signal
+    import threading
     import time
 
     def later() -> None:
         time.sleep(0.01)  # not in here
-        _thread.interrupt_main()
+        if hasattr(signal, "pthread_kill"):  # a signal also ends what the main thread waits for
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            _thread.interrupt_main()
 
     _thread.start_new_thread(later, ())
 
