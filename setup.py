@@ -1,10 +1,13 @@
-"""Installing builds the native engine with the system's C compiler; without one the package installs all the same.
+"""What pyproject.toml cannot say: installing builds the native engine with the system's C compiler, if there is one.
 
-The engine is a plain shared library that Python opens with ctypes, so it fits every Python version on this platform.
+The engine is a plain shared library that Python opens with ctypes. It uses no Python API, so one wheel per platform fits
+every Python 3. Without a compiler the package installs all the same, and numpy computes.
 """
 
 import importlib.util
 import os
+import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -26,7 +29,7 @@ class BuildNative(build_ext):
         try:
             native.build(target)
         except native.NoCompiler as problem:
-            self.warn(f"The native engine was not built, PyTorch will compute instead: {problem}")
+            self.warn(f"The native engine was not built, numpy will compute instead: {problem}")
 
     def get_ext_filename(self, fullname: str) -> str:
         return str(Path(*fullname.split(".")[:-1]) / native.NAME)
@@ -42,9 +45,16 @@ class BuildNative(build_ext):
             os.replace(new, NATIVE / native.NAME)  # whoever runs on the old one keeps it
 
 
+def one_processor(platform_tag: str, machine: str) -> str:
+    """The wheel's platform. A universal Python on macOS says universal2, but the engine is built for this processor alone;
+    arm64 begins with macOS 11."""
+    tag = platform_tag.replace("universal2", machine)
+    return re.sub(r"^macosx_10_\d+_arm64$", "macosx_11_0_arm64", tag)
+
+
 class AnyPython(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
-        return ("py3", "none", super().get_tag()[2])
+        return ("py3", "none", one_processor(super().get_tag()[2], platform.machine()))
 
 
 class WithLibrary(Distribution):
@@ -52,8 +62,9 @@ class WithLibrary(Distribution):
         return True
 
 
-setup(
-    distclass=WithLibrary,
-    ext_modules=[Extension("regard.engine.native.engine", sources=[str(p) for p in sorted(NATIVE.glob("*.c"))])],
-    cmdclass={"build_ext": BuildNative, "bdist_wheel": AnyPython},
-)
+if __name__ == "__main__":
+    setup(
+        distclass=WithLibrary,
+        ext_modules=[Extension("regard.engine.native.engine", sources=[str(p) for p in sorted(NATIVE.glob("*.c"))])],
+        cmdclass={"build_ext": BuildNative, "bdist_wheel": AnyPython},
+    )

@@ -1,4 +1,4 @@
-"""CTranslate2, asked line by line for its rates; runs under the peers' interpreter, not under ours.
+"""CTranslate2 as a peer: reads commands line by line, answers with rates; runs under the peers' interpreter, not ours.
 
 `ctranslate2_peer.py DIRECTORY COMPUTE_TYPE THREADS`, the directory of a GPT-2 or Marian model of `transformers`:
 `decode PROMPT NEW` · `prefill LENGTH` · `translate SENTENCES LENGTH BEAMS NEW`, each answered with tokens a second.
@@ -76,7 +76,7 @@ def main(directory: str, kind: str, threads: int) -> None:
         model = cls(str(to), device="cpu", compute_type=kind, intra_threads=threads, inter_threads=1)
         for line in sys.stdin:
             what, *numbers = line.split()
-            asked = {"decode": decode, "prefill": prefill, "translate": translate}[what]
+            asked: Any = {"decode": decode, "prefill": prefill, "translate": translate}[what]
             print(asked(model, *map(int, numbers)), flush=True)
 
 

@@ -1,5 +1,5 @@
-"""Decoding and prefilling in float32 beside `transformers`, on the shapes of SmolLM2 and GPT-2 with random weights: by the
-native engine, which computes unless somebody looks inside, and by PyTorch. The peer computes in 32 bits throughout."""
+"""Decode and prefill in float32 compared with `transformers`, on the shapes of SmolLM2 and GPT-2 with random weights: with
+the native engine, which runs everything that is not traced, and with PyTorch. The peer computes in float32 throughout."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,11 +10,13 @@ import torch
 import transformers
 
 from bench.versus import Comparison, alternate
-from regard.engine.decode import Decoder
-from regard.engine.fast import Engine, FastDecoder
-from regard.engine.of_network import engine_of_network
+from regard.engine.native_engine import NativeDecoder, NativeEngine
+from regard.engine.pack_network import engine_of_network
+from regard.engine.reference_decoder import ReferenceDecoder
+from regard.model.build import arrays_of, build
+from regard.model.reference import reference
 from regard.model.registry import spec_of
-from regard.model.transformer import DecoderOnly, build
+from regard.model.transformer import DecoderOnly
 
 SMOLLM2 = transformers.LlamaConfig(
     vocab_size=49152,
@@ -31,7 +33,7 @@ SHAPES: dict[str, tuple[Any, Any]] = {
     "GPT-2 124M": (transformers.GPT2LMHeadModel, transformers.GPT2Config()),
 }
 NEW, PROMPT, LONG = 32, 64, 512
-DecoderOf = Callable[[list[list[int]], int], Any]  # prompts, room for so many tokens more
+DecoderOf = Callable[[list[list[int]], int], Any]  # prompts, maximum of new tokens
 
 
 def comparisons() -> Iterator[Comparison]:
@@ -43,16 +45,19 @@ def comparisons() -> Iterator[Comparison]:
         spec = spec_of(config.to_dict())
         net = build(spec).eval().requires_grad_(False)
         assert isinstance(net, DecoderOnly)
+        plain = reference(spec, arrays_of(net))
+        assert isinstance(plain, DecoderOnly)
         engine = engine_of_network(net, spec)
         narrow = engine_of_network(
             net.bfloat16().float(), spec
-        )  # as most checkpoints: float32 that was written in 16 bits
+        )  # as in most checkpoints: float32 that was stored in 16 bits
         assert engine is not None
         assert narrow is not None
         for called, native, decoder, aims in (
-            ("float32", engine, partial(FastDecoder, engine), (3.0, 1.0)),
-            ("float32 written in 16 bits", narrow, partial(FastDecoder, narrow), (3.0, 1.0)),
-            ("float32, PyTorch", engine, partial(Decoder, net), (None, None)),
+            ("float32", engine, partial(NativeDecoder, engine), (3.0, 1.0)),
+            ("float32 written in 16 bits", narrow, partial(NativeDecoder, narrow), (3.0, 1.0)),
+            ("float32, PyTorch", engine, partial(ReferenceDecoder, net), (None, None)),
+            ("float32, numpy", engine, partial(ReferenceDecoder, plain), (None, None)),
         ):
             yield alternate(
                 f"{name}, {called}, decode 1 stream after {PROMPT} tokens",
@@ -70,18 +75,18 @@ def comparisons() -> Iterator[Comparison]:
             )
 
 
-def forget(engine: Engine) -> None:
-    """Nothing is known of the next text."""
-    if engine.last is not None:
-        engine.last.cut(0)
+def clear_prefix_cache(engine: NativeEngine) -> None:
+    """Empty the prefix cache, so that the next prompt is prefilled whole."""
+    if engine.last_cache is not None:
+        engine.last_cache.truncate(0)
 
 
 @torch.inference_mode()
-def decode(decoder_of: DecoderOf, engine: Engine, prompts: list[list[int]], new: int) -> float:
-    """Tokens a second of all streams together, after the prompts were read."""
-    forget(engine)
+def decode(decoder_of: DecoderOf, engine: NativeEngine, prompts: list[list[int]], new: int) -> float:
+    """Tokens a second of all streams together, after the prefill."""
+    clear_prefix_cache(engine)
     decoder = decoder_of(prompts, new + 1)
-    logits = decoder.start()
+    logits = decoder.prefill()
     begin = time.perf_counter()
     for _ in range(new):
         logits = decoder.step(logits.argmax(-1))
@@ -89,11 +94,11 @@ def decode(decoder_of: DecoderOf, engine: Engine, prompts: list[list[int]], new:
 
 
 @torch.inference_mode()
-def prefill(decoder_of: DecoderOf, engine: Engine, prompt: list[int]) -> float:
-    forget(engine)
+def prefill(decoder_of: DecoderOf, engine: NativeEngine, prompt: list[int]) -> float:
+    clear_prefix_cache(engine)
     decoder = decoder_of([prompt], 1)
     begin = time.perf_counter()
-    decoder.start()
+    decoder.prefill()
     return len(prompt) / (time.perf_counter() - begin)
 
 

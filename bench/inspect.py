@@ -1,7 +1,7 @@
-"""Looking inside: what a person waits for on the page, and what watching a run costs. SmolLM2, 64 tokens, float32.
+"""Tracing: latencies of the page, and what a trace costs. SmolLM2, 64 tokens, float32.
 
-The page's data comes over a real socket from a server in this process. The peer is `transformers` told to return the
-attention weights. A trace has them too, and every other intermediate: on demand, or (`sites=["*"]`) kept at once.
+The page's data comes over a real socket from a server in this process. The peer is `transformers` with
+`output_attentions=True`. A trace has these too, and every other activation: on demand, or (`sites=["*"]`) cached at once.
 """
 
 import itertools
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -29,22 +30,22 @@ TEXT = (
 
 
 def comparisons() -> Iterator[Comparison | Measured | Share]:
-    yield from costs(load("smollm2"))  # first: a server's threads each have their own of PyTorch's, which stay
+    yield from costs(load("smollm2"))  # first: each of a server's threads starts PyTorch threads of its own, which stay
     with serving("smollm2") as (model, page):
         yield from waits(model, page)
 
 
 @contextmanager
 def serving(name: str) -> Iterator[tuple[Model, httpx.Client]]:
-    """The model loaded, and a client of the server that has it."""
+    """The loaded model, and a client of the server that serves it."""
     import uvicorn
 
     from regard.serve.app import make_app
-    from regard.serve.shelf import Shelf
+    from regard.serve.model_registry import ModelRegistry
 
-    shelf = Shelf()
-    model = shelf.model(name)
-    server = uvicorn.Server(uvicorn.Config(make_app(shelf), port=0, log_level="error"))
+    registry = ModelRegistry()
+    model = registry.model(name)
+    server = uvicorn.Server(uvicorn.Config(make_app(registry), port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
@@ -77,11 +78,11 @@ def waits(model: Model, page: httpx.Client) -> Iterator[Measured]:
     asked = [("logits", "63,400"), ("probabilities", "63,400")]
     for i in range(0, 30, 3):
         asked += [(f"decoder.{i}.attention.weights", f"{i % 9},63,{i}"), (f"decoder.{i}.mlp.out", f"63,{i}")]
-    whys = [median(lambda each=each: ask(*each), 3) for each in asked]  # type: ignore[misc]
+    whys = [median(partial(ask, *each), 3) for each in asked]
     yield Measured(f"… why, the slowest of {len(asked)} numbers in all layers", max(whys), 0.1)
-    layers = [seconds(lambda i=i: picture(told["trace"], f"decoder.{i}.attention.weights")) for i in range(30)]
+    layers = [seconds(partial(picture, told["trace"], f"decoder.{i}.attention.weights")) for i in range(30)]
     yield Measured("… another layer's attention, the slowest of 30", max(layers), 0.1)
-    weights = [seconds(lambda i=i: picture(told["trace"], f"decoder.{i}.attention.W_q.weight")) for i in range(30)]
+    weights = [seconds(partial(picture, told["trace"], f"decoder.{i}.attention.W_q.weight")) for i in range(30)]
     yield Measured("… another layer's W_q, the slowest of 30", max(weights), 0.1)
 
 
@@ -124,7 +125,7 @@ def median(work: Callable[[], None], rounds: int = 5) -> float:
 
 
 def cut(model: Model, text: str) -> str:
-    """The beginning of the text that has just so many tokens."""
+    """The beginning of the text with the right number of tokens."""
     short = model.tokenizer.decode(model.tokenizer.encode(text)[:N])
     assert len(model.tokenizer.encode(short)) == N
     return short

@@ -1,6 +1,6 @@
-"""`python -m bench.kquants`: how near the native engine and llama.cpp come to the exact result on llama.cpp's own files.
+"""`python -m bench.kquants`: errors of the native engine's and llama.cpp's logits on files that llama.cpp quantized.
 
-Its quantiser turns SmolLM2 into a file of each kind; exact is PyTorch in float32 on the file's numbers.
+Its quantizer converts SmolLM2 to each kind; the exact logits are PyTorch's in float32 on the file's dequantized weights.
 """
 
 import json
@@ -9,13 +9,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
 
 import regard
 from bench.peer import HERE, interpreter
-from regard.engine.fast import FastDecoder
-from regard.engine.passage import PASSAGE
-from regard.engine.rank import Floats
+from regard.engine.native_engine import NativeDecoder
+from regard.engine.quality.calibration_text import PASSAGE
+from regard.engine.top_k import Floats
 
 KINDS = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_0", "Q5_1", "Q5_K_M", "Q6_K")
 
@@ -35,8 +34,7 @@ def main() -> None:
         print("|---|---|---|---|---|")
         for kind in KINDS:
             path = directory / f"{kind}.gguf"
-            with torch.inference_mode():
-                exact = regard.load(path, dtype="float32", engine="torch")(ids)[0].numpy()
+            exact = regard.load(path, dtype="float32", engine="torch")(ids)[0]
             cells = (errors(logits, exact) for logits in (native(path, ids), np.load(directory / f"{kind}.npy")))
             print(f"| {kind} | {' | '.join(cells)} |", flush=True)
 
@@ -44,8 +42,8 @@ def main() -> None:
 def native(path: Path, ids: list[int]) -> Floats:
     engine = regard.load(path, engine="native").engine
     assert engine is not None
-    decoder = FastDecoder(engine, [ids[:1]], len(ids))
-    return np.concatenate([decoder.start(), decoder.read([ids[1:]])[0]])
+    decoder = NativeDecoder(engine, [ids[:1]], len(ids))
+    return np.concatenate([decoder.prefill(), decoder.extend([ids[1:]])[0]])
 
 
 def errors(logits: Floats, exact: Floats) -> str:

@@ -1,4 +1,4 @@
-"""llama.cpp's own quantiser and logits; runs under an interpreter that has llama-cpp-python.
+"""llama.cpp's own quantizer and logits; runs under an interpreter that has llama-cpp-python.
 
 `llama_kquants_peer.py FILE.gguf DIRECTORY IDS.json KIND…` writes DIRECTORY/KIND.gguf, and as KIND.npy the logits that
 llama.cpp itself gives after each of the ids.

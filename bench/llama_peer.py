@@ -1,7 +1,7 @@
-"""llama.cpp, asked line by line for its rates; runs under an interpreter that has llama-cpp-python, not under ours.
+"""llama.cpp as a peer: reads commands line by line, answers with rates; runs under the peers' interpreter, not ours.
 
 `decode PROMPT NEW` · `prefill LENGTH` · `streams STREAMS PROMPT NEW`, each answered with tokens a second. With a question
-after the number of threads and the room for tokens it says one token and ends.
+after the number of threads and the context length it generates one token and exits.
 """
 
 import sys
@@ -44,7 +44,7 @@ class Streams:
         self.batch = llama_cpp.llama_batch_init(512, 0, 1)
 
     def feed(self, rows: list[tuple[int, int, int, bool]]) -> None:
-        """(token, position, sequence, whether its logits are wanted)"""
+        """Rows are (token, position, sequence, whether to compute logits)."""
         batch: Any = self.batch
         batch.n_tokens = len(rows)
         for i, (token, position, sequence, wanted) in enumerate(rows):
@@ -81,7 +81,8 @@ def main(path: str, threads: int, room: int, question: str | None = None) -> Non
             streams = streams or Streams(model, sizes[0], threads)
             rate = streams.rate(*sizes[1:])
         else:
-            rate = {"decode": decode, "prefill": prefill}[what](model, *sizes)
+            measure: Any = {"decode": decode, "prefill": prefill}[what]
+            rate = measure(model, *sizes)
         print(rate, flush=True)
 
 

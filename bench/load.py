@@ -1,18 +1,21 @@
-"""`python -m bench.load [--model smollm2]`: many streams at once, a fifth of them cut off, each compared with itself alone.
+"""`python -m bench.load [--model smollm2]`: load test of the server, with every answer compared to the one without load.
 
-A server runs in a process of its own. Prompts and answers have all lengths; some begin alike, some are read in several
-pieces. **Every answer's tokens, text and log-probabilities must be, to the bit, those that the same request gives when it
-is the only one.** Printed: wrong answers, slots and places that are still taken at the end, the server's memory on the
-way, how long the first token took and the next ones.
+Many streams: a server runs in its own process, and a fifth of the clients disconnect early. Prompts and answers have all
+lengths; some prompts have a common prefix, some are prefilled in several pieces. **Every answer's tokens, text and
+log-probabilities must be, to the bit, those that the same request gives when it is the only one.** Printed: wrong answers,
+slots and queue entries still in use at the end, the server's memory over time, time to first token and between tokens.
 
-Then too many: a server without a queue is asked first by as many clients as it has slots (it is *at capacity*: every slot
-busy, nobody refused), then by twice as many, who come again sooner than they are told. The rest must get a 429, and an
-accepted answer must take less than three times what it took at capacity.
+Overload: a server without a queue gets requests first from as many clients as it has slots (it is *at capacity*: every slot
+busy, none refused), then from twice as many, which retry sooner than Retry-After. The rest must get a 429, and an accepted
+request must take less than three times what it took at capacity.
 
-Then bad neighbours, in a process of their own: a thousand connections that say nothing, opened again when they are closed,
-and eight clients that send prompts as long as a body may be. Beside them no accepted stream may stand still for longer than
-half a second, /health must be answered within 0.2 s on new connections, and every answer must be right. Times in which this
-process itself stood still are not the server's and are taken off. The exit code is 1 if anything does not hold.
+Bad neighbours, in their own process: a thousand idle connections, opened again when they are closed, and eight clients that
+send prompts as long as a body may be: of words, which are tokenised in pieces; then of Chinese without spaces to split it
+at, to a server with all of the model's context. Meanwhile no accepted stream may stall for longer than half a second,
+/health must respond within 0.2 s on new connections, and every answer must be right. Times in which this process itself
+was stalled are not the server's and are subtracted.
+
+The exit code is 1 if anything fails.
 """
 
 import argparse
@@ -35,79 +38,80 @@ import torch
 import regard
 from bench.memory import resident
 from regard.api import Model
-from regard.engine.schedule import Scheduler
-from regard.serve.openai import MOST_BODY
+from regard.engine.scheduler import Scheduler
+from regard.serve.openai import MAX_BODY
 
 STORY = (
     "The old king and the old woman went to the village because a little girl had lost a red ring near the tall tree. "
     "Three children want to build a little boat. They ran to the hills and the sky was dark and the birds sang. "
 )
-SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.45)  # of the room, that a prompt takes
+CHINESE = "很久以前有一位老国王和一位老妇人因为一个小女孩在大树旁边丢了一枚红色的戒指所以他们一起走到村子里去找它"
+SHARES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.45)  # lengths of prompts, as shares of the context
 LENGTHS = (1, 3, 8, 20, 45)  # tokens of an answer
-DISTINCT = 30  # requests, asked again and again
+DISTINCT = 30  # requests, sent again and again
 SLOWEST = 3.0  # times what an answer takes at capacity
-IMPATIENCE = 0.25  # seconds until who was refused comes again, though told to wait for one at least
+RETRY_DELAY = 0.25  # seconds after which a refused client retries, though Retry-After is one at least
 SAMPLES = 8  # of the server's memory
 TICK = 0.1  # seconds
-SILENT, LONG = 1000, 8  # bad neighbours of both kinds
-MOST_GAP, MOST_HEALTH = 0.5, 0.2  # seconds
+SILENT, LONG = 1000, 8  # idle connections, and clients with long prompts
+MAX_GAP, MAX_HEALTH = 0.5, 0.2  # seconds
 
 
 @dataclass
 class Expected:
-    """A request and what it gives alone."""
+    """A request and its answer without load."""
 
-    wish: dict[str, Any]
+    request: dict[str, Any]
     text: str
     tokens: list[str]
     logprobs: list[float]
 
 
-def wishes(model: Model, room: int, count: int) -> list[dict[str, Any]]:
-    """Requests of all lengths, greedy and sampled; every other prompt begins as another one does."""
-    story = model.tokenizer.encode(STORY * (1 + room // 20))
+def sample_requests(model: Model, context: int, count: int) -> list[dict[str, Any]]:
+    """Requests of all lengths, greedy and sampled; every other prompt has a prefix in common with another one."""
+    story = model.tokenizer.encode(STORY * (1 + context // 20))
     found = []
     for i in range(count):
-        length = max(1, int(SHARES[i % len(SHARES)] * room))
+        length = max(1, int(SHARES[i % len(SHARES)] * context))
         ids = story[:length] if i % 2 else story[i : i + length]
-        wish: dict[str, Any] = {"prompt": ids, "max_tokens": LENGTHS[(i * 3 + i // 5) % len(LENGTHS)]}
+        request: dict[str, Any] = {"prompt": ids, "max_tokens": LENGTHS[(i * 3 + i // 5) % len(LENGTHS)]}
         sampled = {"temperature": 0.9, "seed": i, "top_p": 0.95, "repetition_penalty": 1.1}
-        found.append(wish | ({"temperature": 0} if i % 3 == 0 else sampled))
+        found.append(request | ({"temperature": 0} if i % 3 == 0 else sampled))
     return found
 
 
-def serial_reference(model: Model, room: int, distinct: int = DISTINCT) -> list[Expected]:
-    """Each request served with nobody else there, now or before."""
+def serial_reference(model: Model, context: int, distinct: int = DISTINCT) -> list[Expected]:
+    """Each request's answer from a scheduler of its own, without any other request."""
     found = []
-    for wish in wishes(model, room, distinct):
-        scheduler = Scheduler(model.lanes(1, room), model.tokenizer)
-        given = {key: value for key, value in wish.items() if key not in ("prompt", "max_tokens")}
-        rows = model.rows(wish["prompt"], context=room, max_new_tokens=wish["max_tokens"], **given)
+    for request in sample_requests(model, context, distinct):
+        scheduler = Scheduler(model.slots(1, context), model.tokenizer)
+        given = {key: value for key, value in request.items() if key not in ("prompt", "max_tokens")}
+        rows = model.rows(request["prompt"], context=context, max_new_tokens=request["max_tokens"], **given)
         (answer,) = scheduler.answers(rows)
         scheduler.close()
-        found.append(Expected(wish, answer.text, model.tokenizer.pieces(answer.ids), answer.logprobs))
+        found.append(Expected(request, answer.text, model.tokenizer.pieces(answer.ids), answer.logprobs))
     return found
 
 
 @dataclass
 class Load:
-    """`streams` clients that ask one request after the other; `cancelled` is the share that leaves before the end."""
+    """`streams` clients that send one request after the other; `cancelled` is the share that disconnects early."""
 
     address: str
     model: str
     expected: list[Expected]
     streams: int
     cancelled: float
-    patient: bool = True  # wait as long as a refusal says
+    patient: bool = True  # wait as long as Retry-After says
     finished: int = 0
-    left: int = 0
+    disconnected: int = 0
     refused: int = 0
     wrong: list[str] = field(default_factory=list)
     first: list[float] = field(default_factory=list)  # seconds to the first token
     next: list[float] = field(default_factory=list)  # seconds from one token to the next
-    whole: list[float] = field(default_factory=list)  # seconds to the last, of those that stayed
+    whole: list[float] = field(default_factory=list)  # seconds to the last token, of those that did not disconnect
     asked: int = 0
-    held_up: float = 0.0  # seconds that this process itself once stood still, whatever the server did
+    longest_stall: float = 0.0  # the longest stall of this process itself, in seconds
 
     async def run(self, *, seconds: float | None = None, requests: int | None = None) -> None:
         end = time.monotonic() + (seconds or 1e9)
@@ -119,32 +123,32 @@ class Load:
                     number, self.asked = self.asked, self.asked + 1
                     await self._one(client, number)
 
-            clock = asyncio.create_task(self._listen_to_the_clock())
+            clock = asyncio.create_task(self._measure_stalls())
             await asyncio.gather(*(worker() for _ in range(self.streams)))
             clock.cancel()
 
-    async def _listen_to_the_clock(self) -> None:
-        """Times are the server's only as long as the machine lets both of us run."""
+    async def _measure_stalls(self) -> None:
+        """Measure how long this process is stalled, since that time is not the server's."""
         while True:
             begin = time.perf_counter()
             await asyncio.sleep(TICK)
-            self.held_up = max(self.held_up, time.perf_counter() - begin - TICK)
+            self.longest_stall = max(self.longest_stall, time.perf_counter() - begin - TICK)
 
     async def _one(self, client: httpx.AsyncClient, number: int) -> None:
         case = self.expected[number * 7 % len(self.expected)]
-        leaves = (number * 2654435761 >> 7) % 1000 < 1000 * self.cancelled
-        wish = case.wish | {"model": self.model, "stream": True, "logprobs": 0}
+        disconnects = (number * 2654435761 >> 7) % 1000 < 1000 * self.cancelled
+        request = case.request | {"model": self.model, "stream": True, "logprobs": 0}
         text, tokens, logprobs, begin = "", list[str](), list[float](), time.perf_counter()
-        async with client.stream("POST", "/v1/completions", json=wish) as answer:
+        async with client.stream("POST", "/v1/completions", json=request) as answer:
             if answer.status_code == 429:
                 self.refused += 1
                 seconds = int(answer.headers["Retry-After"])
-                await asyncio.sleep(seconds if self.patient else IMPATIENCE)
+                await asyncio.sleep(seconds if self.patient else RETRY_DELAY)
                 return
             if answer.status_code != 200:
-                self.wrong.append(f"{case.wish} was answered with {answer.status_code}")
+                self.wrong.append(f"{case.request} was answered with {answer.status_code}")
                 return
-            last = time.perf_counter()  # the answer begins when its first token is there
+            last = time.perf_counter()  # the response begins with its first token
             self.first.append(last - begin)
             async for line in answer.aiter_lines():
                 if not line.startswith("data: {"):
@@ -158,8 +162,8 @@ class Load:
                     last = now
                     tokens += choice["logprobs"]["tokens"]
                     logprobs += choice["logprobs"]["token_logprobs"]
-                if leaves and len(tokens) >= 1 + number % 5 and len(tokens) < len(case.tokens):
-                    self.left += 1
+                if disconnects and len(tokens) >= 1 + number % 5 and len(tokens) < len(case.tokens):
+                    self.disconnected += 1
                     self._compare(case, text, tokens, logprobs, partial=True)
                     return
         self.finished += 1
@@ -170,7 +174,7 @@ class Load:
         n = len(tokens) if partial else len(case.tokens)
         same = tokens == case.tokens[:n] and logprobs == case.logprobs[:n]
         if not same or not (case.text.startswith(text) if partial else text == case.text):
-            self.wrong.append(f"{case.wish}: {text!r} instead of {case.text!r}")
+            self.wrong.append(f"{case.request}: {text!r} instead of {case.text!r}")
 
 
 def share(times: list[float], part: float) -> float:
@@ -183,10 +187,10 @@ def numbers(address: str) -> dict[str, float]:
 
 
 @contextmanager
-def served(model: str, slots: int, queue: int, room: int, threads: int | None) -> Iterator[tuple[int, str]]:
-    """A server's process and address."""
+def served(model: str, slots: int, queue: int, context: int, threads: int | None) -> Iterator[tuple[int, str]]:
+    """A server's process id and address."""
     code = "from regard.cli.main import run; run()"
-    flags = ["--port", "0", "--slots", str(slots), "--queue", str(queue), "--context", str(room)]
+    flags = ["--port", "0", "--slots", str(slots), "--queue", str(queue), "--context", str(context)]
     flags += ["--threads", str(threads)] if threads else []
     command = [sys.executable, "-c", code, "serve", model, *flags]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -201,7 +205,7 @@ def served(model: str, slots: int, queue: int, room: int, threads: int | None) -
 
 
 async def watched(load: Load, pid: int, seconds: float) -> list[float]:
-    """Run the load; the server's memory on the way."""
+    """Run the load; samples of the server's memory."""
     sizes: list[float] = []
 
     async def look() -> None:
@@ -218,7 +222,7 @@ def spread(times: list[float]) -> str:
 
 
 def many(given: argparse.Namespace, expected: list[Expected]) -> bool:
-    """More streams than slots, none refused, some cut off; whether all was right."""
+    """More streams than slots, none refused, some disconnected early; whether all answers were right."""
     with served(given.model, given.slots, given.streams, given.context, given.threads) as (pid, address):
         asyncio.run(Load(address, given.model, expected, 1, 0.0).run(requests=1))  # the model is loaded now
         load = Load(address, given.model, expected, given.streams, given.cancelled)
@@ -226,11 +230,11 @@ def many(given: argparse.Namespace, expected: list[Expected]) -> bool:
         after = numbers(address)
     taken = sum(value for name, value in after.items() if name.startswith(("regard_slots_busy", "regard_waiting")))
     print(f"{given.streams} streams, {given.slots} slots of {given.context} tokens, {given.seconds:g} s")
-    print(f"  answers: {load.finished} whole, {load.left} cut off by the client, {load.refused} refused")
-    print(f"  wrong: {len(load.wrong)}; slots and places still taken: {taken:g}")
+    print(f"  answers: {load.finished} whole, {load.disconnected} cut off by the client, {load.refused} refused")
+    print(f"  wrong: {len(load.wrong)}; slots and queue entries still in use: {taken:g}")
     print(f"  time to first token: {spread(load.first)}; between tokens: {spread(load.next)}")
-    print(f"  longest that the client itself stood still: {load.held_up:.2f} s")
-    print(f"  resident memory of the server on the way: {', '.join(f'{size:.0f}' for size in sizes)} MB")
+    print(f"  longest that the client itself stood still: {load.longest_stall:.2f} s")
+    print(f"  resident memory of the server over time: {', '.join(f'{size:.0f}' for size in sizes)} MB")
     for line in load.wrong[:5]:
         print(f"  {line}")
     return not load.wrong and not taken and not load.refused and load.finished > 0
@@ -238,7 +242,7 @@ def many(given: argparse.Namespace, expected: list[Expected]) -> bool:
 
 def too_many(given: argparse.Namespace, expected: list[Expected]) -> bool:
     """As many streams as slots, then twice as many; whether the rest were refused and the accepted ones not slowed."""
-    longest = [max(expected, key=lambda case: len(case.tokens))]  # all alike, so that times can be compared
+    longest = [max(expected, key=lambda case: len(case.tokens))]  # all the same, so that times can be compared
     seconds = min(max(given.seconds / 5, 5.0), 30.0)
     with served(given.model, given.slots, 0, given.context, given.threads) as (_, address):
         asyncio.run(Load(address, given.model, longest, 1, 0.0).run(requests=1))
@@ -249,13 +253,13 @@ def too_many(given: argparse.Namespace, expected: list[Expected]) -> bool:
     print(f"at capacity, {given.slots} streams for {seconds:g} s: {full.finished} answers, {spread(full.whole)} each")
     print(f"twice as many: {double.finished} accepted, {double.refused} refused (429), {spread(double.whole)} each")
     print(f"  an accepted answer takes {slower[0]:.2f} times as long (p50), {slower[1]:.2f} times (p99)")
-    held = max(full.held_up, double.held_up)
+    held = max(full.longest_stall, double.longest_stall)
     print(f"  wrong: {len(full.wrong) + len(double.wrong)}; longest that the client itself stood still: {held:.2f} s")
     return max(slower) < SLOWEST and double.refused > 0 and not full.wrong and not double.wrong
 
 
-def neighbours(address: str, model: str, seconds: float) -> None:
-    """In a process of its own: connections that say nothing, and prompts as long as may be."""
+def neighbours(address: str, model: str, seconds: float, text: str) -> None:
+    """Runs in its own process: idle connections, and prompts as long as a body may be."""
     raise_limit()
     host, _, port = address.removeprefix("http://").partition(":")
     end = time.monotonic() + seconds
@@ -270,9 +274,9 @@ def neighbours(address: str, model: str, seconds: float) -> None:
             await asyncio.sleep(1)
 
     async def long() -> None:
-        wish = {"model": model, "prompt": "", "max_tokens": 1}
-        wish["prompt"] = (STORY * (MOST_BODY // len(STORY) + 1))[: MOST_BODY - len(json.dumps(wish)) - 100]
-        body = json.dumps(wish).encode()
+        request = {"model": model, "prompt": "", "max_tokens": 1}
+        request["prompt"] = text * ((MAX_BODY - len(json.dumps(request))) // len(json.dumps(text)))
+        body = json.dumps(request).encode()
         headers = {"Content-Type": "application/json"}
         async with httpx.AsyncClient(base_url=address, timeout=60) as client:
             while time.monotonic() < end:
@@ -295,7 +299,7 @@ def raise_limit() -> None:
 
 @dataclass
 class Health:
-    """/health asked again and again, on a new connection each time."""
+    """Requests /health again and again, on a new connection each time."""
 
     address: str
     times: list[float] = field(default_factory=list)
@@ -319,10 +323,12 @@ class Health:
             await asyncio.sleep(0.05)
 
 
-def bad_neighbours(given: argparse.Namespace, expected: list[Expected]) -> bool:
-    """Streams and /health beside silent connections and the longest prompts; whether none had to wait for those."""
+def bad_neighbours(
+    given: argparse.Namespace, expected: list[Expected], text: str = STORY, context: int | None = None
+) -> bool:
+    """Streams and /health next to idle connections and the longest prompts; whether none had to wait for those."""
     seconds = min(max(given.seconds / 5, 5.0), 60.0)
-    with served(given.model, given.slots, given.streams, given.context, given.threads) as (pid, address):
+    with served(given.model, given.slots, given.streams, context or given.context, given.threads) as (pid, address):
         asyncio.run(Load(address, given.model, expected, 1, 0.0).run(requests=1))
         load, health = Load(address, given.model, expected, given.streams, given.cancelled), Health(address)
 
@@ -330,33 +336,37 @@ def bad_neighbours(given: argparse.Namespace, expected: list[Expected]) -> bool:
             await asyncio.gather(load.run(seconds=seconds), health.run(seconds))
 
         start = multiprocessing.get_context("spawn").Process(
-            target=neighbours, args=(address, given.model, seconds + 4)
+            target=neighbours, args=(address, given.model, seconds + 4, text)
         )
         start.start()
-        time.sleep(2)  # they are there
+        time.sleep(2)  # until they are connected
         asyncio.run(all_together())
         start.join()
         size = resident(pid)
-    gap, slowest = max(load.next, default=0.0) - load.held_up, max(health.times, default=0.0) - load.held_up
-    print(
-        f"beside {SILENT} silent connections and {LONG} clients with prompts of {MOST_BODY / 1e6:.1f} MB, {seconds:g} s"
-    )
-    print(f"  answers: {load.finished} whole, {load.left} cut off by the client, {load.refused} refused")
+    gap, slowest = max(load.next, default=0.0) - load.longest_stall, max(health.times, default=0.0) - load.longest_stall
+    print(f"next to {SILENT} idle connections and {LONG} clients with prompts of {MAX_BODY / 1e6:.1f} MB ", end="")
+    print(f"({text[:12]}…), {seconds:g} s")
+    print(f"  answers: {load.finished} whole, {load.disconnected} cut off by the client, {load.refused} refused")
     print(f"  wrong: {len(load.wrong)}; resident memory of the server: {size:.0f} MB")
-    print(f"  between tokens: {spread(load.next)}, most {max(load.next, default=0.0):.3f} s (aim: {MOST_GAP} s)")
+    print(f"  between tokens: {spread(load.next)}, most {max(load.next, default=0.0):.3f} s (aim: {MAX_GAP} s)")
     print(
         f"  /health, new connections: {spread(health.times)}, most {max(health.times, default=0.0):.3f} s (aim: ",
         end="",
     )
-    print(f"{MOST_HEALTH} s), failed {health.failed} of {len(health.times)}")
-    print(f"  longest that the client itself stood still: {load.held_up:.2f} s")
+    print(f"{MAX_HEALTH} s), failed {health.failed} of {len(health.times)}")
+    print(f"  longest that the client itself stood still: {load.longest_stall:.2f} s")
     for line in load.wrong[:5]:
         print(f"  {line}")
     right = not load.wrong and not health.failed and load.finished > 0
-    return right and gap <= MOST_GAP and slowest <= MOST_HEALTH
+    return right and gap <= MAX_GAP and slowest <= MAX_HEALTH
 
 
-PARTS = {"many": many, "too-many": too_many, "neighbours": bad_neighbours}
+def chinese_neighbours(given: argparse.Namespace, expected: list[Expected]) -> bool:
+    """The same with prompts without spaces, with the model's whole context."""
+    return bad_neighbours(given, expected, CHINESE, given.positions)
+
+
+PARTS = {"many": many, "too-many": too_many, "neighbours": bad_neighbours, "chinese": chinese_neighbours}
 
 
 def main() -> None:
@@ -373,12 +383,13 @@ def main() -> None:
     if given.threads:
         torch.set_num_threads(given.threads)
     model = regard.load(given.model)
-    given.context = min(given.context, model.spec.context)
+    given.positions = model.spec.context
+    given.context = min(given.context, given.positions)
     print(f"{given.model}; load of the machine before: {os.getloadavg()[0]:.1f}", flush=True)
     expected = serial_reference(model, given.context)
     raise_limit()
     right = [part(given, expected) for name, part in PARTS.items() if given.only in (None, name)]
-    print("all as it should be" if all(right) else "NOT as it should be")
+    print("passed" if all(right) else "FAILED")
     sys.exit(not all(right))
 
 

@@ -1,4 +1,4 @@
-"""What a conversation with SmolLM2 keeps in memory, beside llama.cpp, each in a process of its own."""
+"""Resident memory of a conversation with SmolLM2, compared with llama.cpp's, each in its own process."""
 
 import re
 import statistics
@@ -31,7 +31,7 @@ def comparisons() -> Iterator[Measured]:
 
 
 def ours() -> tuple[float, float]:
-    """With nothing but the libraries, and after a conversation."""
+    """Resident memory with the libraries only, and after a conversation."""
     with Peer(Path(sys.executable), "ours_peer.py") as peer:
         peer.ask("libraries")
         libraries = resident(peer.process.pid)
@@ -46,7 +46,7 @@ def llama(python: Path, model: Path) -> float:
 
 
 def resident(pid: int) -> float:
-    """Of a process, in megabytes."""
+    """A process's resident memory, in megabytes."""
     kilobytes = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     assert kilobytes is not None
     return int(kilobytes[1]) * 1024 / 1e6

@@ -1,7 +1,7 @@
-"""The native engine beside llama.cpp, CTranslate2 and `transformers`, two threads each: SmolLM2's own GGUF file, GPT-2 in
-float32 and in 8 bits, and a translation model of Marian's usual size. GPT-2 and Marian have random weights.
+"""The native engine compared with llama.cpp, CTranslate2 and `transformers`, two threads each: SmolLM2's own GGUF file,
+GPT-2 in float32 and in 8 bits, and a translation model of Marian's usual size. GPT-2 and Marian have random weights.
 
-llama.cpp and CTranslate2 are what `make peers` installs; without them their rows are left out, and a sentence says so.
+llama.cpp and CTranslate2 are installed by `make peers`; without them their rows are left out, with a message.
 """
 
 import statistics
@@ -20,17 +20,17 @@ from bench import generation
 from bench.generation import LONG, NEW, PROMPT, their_decode, their_prefill
 from bench.peer import Peer, interpreter
 from bench.versus import Comparison, Share, alternate, memory_speed
-from regard.engine.beam import beam_search
-from regard.engine.fast import Engine, FastDecoder, FastTranslator
-from regard.engine.of_network import engine_of_network
-from regard.engine.sample import start
+from regard.engine.beam_search import beam_search
+from regard.engine.native_engine import NativeDecoder, NativeEngine, NativeTranslator
+from regard.engine.pack_network import engine_of_network
+from regard.engine.sampling import start
 from regard.engine.settings import Settings
+from regard.model.build import arrays_of, build
 from regard.model.registry import spec_of
-from regard.model.transformer import build
-from regard.store.rounding import round_weights
+from regard.store.quantize import quantize_weights
 
 THREADS, STREAMS, FAR, ROOM = 2, 16, 4000, 4608
-BATCHES, SOURCE, BEAMS, TARGET = (1, 8), 24, 4, 24  # sentences at a time, tokens of each, beams, tokens written
+BATCHES, SOURCE, BEAMS, TARGET = (1, 8), 24, 4, 24  # sentences at a time, tokens of each, beams, tokens generated
 MARIAN = transformers.MarianConfig(
     vocab_size=58101,
     d_model=512,
@@ -69,7 +69,7 @@ def smollm2() -> Iterator[Comparison | Share]:
     engine = model.engine
     assert engine is not None
     name = "SmolLM2-135M, its Q4_1 file (peer: llama.cpp)"
-    speeds = list[float]()  # of memory, between the turns
+    speeds = list[float]()  # memory bandwidth, measured between the turns
 
     def write() -> float:
         speeds.append(memory_speed())
@@ -113,25 +113,25 @@ def smollm2() -> Iterator[Comparison | Share]:
         )
 
 
-def decode(engine: Engine, streams: int, prompt: int, new: int) -> float:
+def decode(engine: NativeEngine, streams: int, prompt: int, new: int) -> float:
     return generation.decode(
-        partial(FastDecoder, engine), engine, [[5 + i % 1000 for i in range(prompt)]] * streams, new
+        partial(NativeDecoder, engine), engine, [[5 + i % 1000 for i in range(prompt)]] * streams, new
     )
 
 
-def prefill(engine: Engine, length: int) -> float:
-    return generation.prefill(partial(FastDecoder, engine), engine, [5 + i % 1000 for i in range(length)])
+def prefill(engine: NativeEngine, length: int) -> float:
+    return generation.prefill(partial(NativeDecoder, engine), engine, [5 + i % 1000 for i in range(length)])
 
 
 # ── GPT-2 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def engines(config: Any) -> Iterator[tuple[str, str, Engine]]:
-    """Ours in float32 and in 8 bits, each with what CTranslate2 calls it."""
+def engines(config: Any) -> Iterator[tuple[str, str, NativeEngine]]:
+    """Our engines in float32 and in 8 bits, each with CTranslate2's name for it."""
     spec = spec_of(config.to_dict())
     for name, kind in (("float32", "float32"), ("8 bits", "int8")):
         net = build(spec).eval().requires_grad_(False)
-        engine = engine_of_network(net, spec, round_weights(net, "q8") if kind == "int8" else None)
+        engine = engine_of_network(net, spec, quantize_weights(arrays_of(net), "q8")[1] if kind == "int8" else None)
         assert engine is not None
         yield name, kind, engine
 
@@ -145,10 +145,10 @@ def gpt2(directory: Path) -> Iterator[Comparison]:
     after, whole = f"decode 1 stream after {PROMPT} tokens", f"prefill {LONG} tokens"
     for name, kind, engine in engines(config):
 
-        def write(engine: Engine = engine) -> float:
+        def write(engine: NativeEngine = engine) -> float:
             return decode(engine, 1, PROMPT, NEW)
 
-        def read(engine: Engine = engine) -> float:
+        def read(engine: NativeEngine = engine) -> float:
             return prefill(engine, LONG)
 
         if kind != "float32":  # which bench/generation.py compares with transformers
@@ -175,7 +175,7 @@ def marian(directory: Path) -> Iterator[Comparison]:
             what = f"translate {n} × {SOURCE} tokens into {TARGET}, {BEAMS} beams"
             asked = f"translate {n} {SOURCE} {BEAMS} {TARGET}"
 
-            def write(engine: Engine = engine, n: int = n) -> float:
+            def write(engine: NativeEngine = engine, n: int = n) -> float:
                 return translate(engine, n)
 
             def their_turn(n: int = n) -> float:
@@ -193,12 +193,12 @@ def sources(n: int) -> list[list[int]]:
 
 
 @torch.inference_mode()
-def translate(engine: Engine, n: int) -> float:
+def translate(engine: NativeEngine, n: int) -> float:
     first = MARIAN.decoder_start_token_id
     settings = Settings(num_beams=BEAMS, max_new_tokens=TARGET, min_new_tokens=TARGET, eos_token_id=(0,))
     begin = time.perf_counter()
     rows = [row for _ in range(n) for row in start(settings, [first], TARGET)]
-    found = beam_search(FastTranslator(engine, sources(n), [[first]] * n, TARGET), rows)
+    found = beam_search(NativeTranslator(engine, sources(n), [[first]] * n, TARGET), rows)
     rate = n * TARGET / (time.perf_counter() - begin)
     assert all(len(beams[0].ids) == TARGET for beams in found)
     return rate

@@ -1,4 +1,4 @@
-"""onnxruntime, asked line by line for its rate; runs under the peers' interpreter, not under ours.
+"""onnxruntime as a peer: reads commands line by line, answers with a rate; runs under the peers' interpreter, not ours.
 
 `onnx_peer.py DIRECTORY THREADS`, the directory of a BERT of `transformers`. `embed FILE`: a sentence a line, in batches of
 32 of about equal length; answered with sentences a second, tokenising, pooling and normalising included.

@@ -1,7 +1,7 @@
-"""A peer in a process of its own, under the interpreter that `make peers` has made (or REGARD_PEERS names).
+"""A peer (another library) in its own process, under the interpreter that `make peers` installs (or REGARD_PEERS names).
 
-Its script reads a line and answers with a number; `Peer.ask` is one such turn. Where the peers are not installed, `Peer`
-is not made and those rows of the table are left out, with a sentence.
+Its script reads a command per line and answers with a number; `Peer.ask` sends one. Where the peers are not installed,
+those rows of the table are left out, with a message.
 """
 
 import os
@@ -14,11 +14,11 @@ HERE = Path(__file__).parent
 
 
 def interpreter() -> Path | None:
-    """The peers' Python, or None after saying that it is not there."""
+    """The peers' Python; None, with a message, if it is not installed."""
     python = Path(os.environ.get("REGARD_PEERS") or HERE.parent / ".venv-peers" / "bin" / "python")
     if python.exists():
         return python
-    print(f"The peers are not here ({python}): run `make peers` to compare with them.", file=sys.stderr)
+    print(f"The peers are not installed ({python}): run `make peers` to compare with them.", file=sys.stderr)
     return None
 
 

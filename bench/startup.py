@@ -1,4 +1,4 @@
-"""How long one waits before anything happens; for an answer's first token, beside llama.cpp."""
+"""Start-up times: of imports, of `regard --help`, and to the first token of an answer, compared with llama.cpp."""
 
 import os
 import statistics
@@ -16,7 +16,7 @@ QUESTION = "What is the capital of France?"
 
 def comparisons() -> Iterator[Measured]:
     commands = {
-        "`regard --help`": (["-m", "regard.cli", "--help"], 0.3),
+        "`regard --help`": (["-m", "regard", "--help"], 0.3),
         "`import regard`": (["-c", "import regard"], None),
         "nothing": (["-c", ""], None),
     }
@@ -27,11 +27,11 @@ def comparisons() -> Iterator[Measured]:
 
 
 def first_token() -> Iterator[Measured]:
-    """From nothing to the first letter of an answer, taking turns."""
+    """Time from starting the process to the first character of an answer, taking turns."""
     ours = [
         sys.executable,
         "-m",
-        "regard.cli",
+        "regard",
         "chat",
         "smollm2",
         QUESTION,
@@ -50,7 +50,7 @@ def first_token() -> Iterator[Measured]:
 
 
 def usual() -> dict[str, str]:
-    """Where compiled modules are kept, as they are for everybody but who develops."""
+    """The environment with Python's bytecode cache on, as users have it."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 

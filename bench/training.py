@@ -1,4 +1,4 @@
-"""Training: our loop against a plain loop around Hugging Face's GPT-2, each in a process of its own, taking turns.
+"""Training: our loop against a plain loop around Hugging Face's GPT-2, each in its own process, taking turns.
 
 Both train the same shape from the same ids without dropout: 6 layers × 384, 6 heads, block 256, batch 8, vocabulary 4096.
 """
@@ -23,19 +23,20 @@ TOKENS = BLOCK * BATCH
 
 
 def flops_per_token() -> float:
-    """Of forward and backward: 6 per weight of a matrix, and 12 n d N for scores and weighted sums (PaLM, appendix B)."""
+    """Of forward and backward pass: 6 per weight of a matrix, 12 n d N for scores and weighted sums (PaLM, appendix B)."""
     d, layers = SHAPE["n_embd"], SHAPE["n_layer"]
     return 6 * (12 * layers * d * d + SHAPE["vocab_size"] * d) + 12 * layers * d * BLOCK
 
 
-def our_steps(looking: bool = False) -> Callable[[], None]:
-    """A step of `regard train lm`; or what a run adds to a hundred of them, ten lines of metrics and a look at a probe."""
+def our_steps(probing: bool = False) -> Callable[[], None]:
+    """A step of `regard train lm`; or what a run adds to a hundred steps: ten lines of metrics and one recording of a
+    probe."""
     import torch
 
-    from regard.heap import keep_freed_memory
+    from regard.malloc import keep_freed_memory
+    from regard.model.build import build
     from regard.model.init import initialise
     from regard.model.registry import spec_of
-    from regard.model.transformer import build
     from regard.train.loop import Trainer
     from regard.train.probe import Probes
     from regard.train.settings import TrainSettings
@@ -52,7 +53,7 @@ def our_steps(looking: bool = False) -> Callable[[], None]:
         def __init__(self) -> None:
             self.cursor = dict[str, int]()
 
-        def take(self, step: int) -> list[Batch]:
+        def micro_batches(self, step: int) -> list[Batch]:
             return [batch]
 
         def held_out(self) -> list[Batch]:
@@ -70,12 +71,15 @@ def our_steps(looking: bool = False) -> Callable[[], None]:
     task = LanguageModel(settings, Ids())  # type: ignore[arg-type]
     trainer = Trainer(settings, task, net, Same(), 1 << 30, lambda *given: None)
 
-    def look() -> None:
+    def step() -> None:
+        trainer.step()
+
+    def record_probe() -> None:
         for _ in range(10):
             trainer.log({"loss": 1.0, "lr": 1e-3, "grad_norm": 1.0, "layer_norms": dict.fromkeys("123456", 1.0)})
-        trainer.log({"entropy": trainer.look(probes.look, trainer.progress.step)})
+        trainer.log({"entropy": trainer.in_eval_mode(probes.record, trainer.progress.step)})
 
-    return look if looking else trainer.step
+    return record_probe if probing else step
 
 
 def their_steps() -> Callable[[], None]:
@@ -97,27 +101,27 @@ def their_steps() -> Callable[[], None]:
 
 SIDES: dict[str, Callable[[], Callable[[], None]]] = {
     "ours": our_steps,
-    "looking": lambda: our_steps(looking=True),
+    "probing": lambda: our_steps(probing=True),
     "theirs": their_steps,
 }
 
 
-def held() -> float:
+def resident_memory() -> float:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 1e6
 
 
 def serve(side: str, threads: int, pipe: Connection) -> None:
-    """Answer every number of steps asked for with the seconds they took and the MB held at most beyond the libraries."""
+    """For every number of steps received, run them and send the seconds they took and the peak MB beyond the libraries."""
     import logging
 
     import torch
-    import transformers  # noqa: F401 - both sides carry it, so that memory compares
+    import transformers  # noqa: F401 - imported by both sides, so that memory compares
 
     logging.disable()
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    before = held()
+    before = resident_memory()
     step = SIDES[side]()
     while steps := pipe.recv():
         began = time.perf_counter()
@@ -163,7 +167,7 @@ def comparisons() -> Iterator[Comparison | Share]:
         yield Share(f"its arithmetic, of a float32 product's {product:.0f} GFLOP/s", share, at_least=0.75)
         mine, yours = peak_of(ours), peak_of(theirs)
         yield Share(f"its peak memory, {mine:,.0f} MB, of the plain loop's {yours:,.0f} MB", mine / yours, at_most=1.0)
-        with running("looking", threads) as looking:
-            rate_of(looking), rate_of(ours)
-            hundred, added = 100 * TOKENS / rate_of(ours), TOKENS / rate_of(looking)
+        with running("probing", threads) as probing:
+            rate_of(probing), rate_of(ours)
+            hundred, added = 100 * TOKENS / rate_of(ours), TOKENS / rate_of(probing)
         yield Share("what metrics and a probe add to a hundred steps", added / hundred, at_most=0.03)

@@ -1,4 +1,4 @@
-"""Us and a peer in the same run, turn by turn: machines are noisy, ratios less so."""
+"""A comparison with a peer in the same run, taking turns: machines are noisy, ratios less so."""
 
 import os
 import statistics
@@ -29,7 +29,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Measured:
-    """A time or a size on its own, with what it must not exceed."""
+    """A time or a size on its own, with its limit."""
 
     what: str
     value: float
@@ -44,7 +44,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Share:
-    """A part of something, with what it must reach or must not exceed."""
+    """A ratio, with the value that it must reach or must not exceed."""
 
     what: str
     share: float
@@ -66,10 +66,11 @@ def alternate(
     rounds: int = 9,
     aim: float | None = None,
 ) -> Comparison:
-    """`ours()` and `theirs()` each return a rate. One turn of each is thrown away, then they take turns."""
+    """`ours()` and `theirs()` each return a rate. One turn of each is a warm-up, then they take turns."""
     ours(), theirs()
     pairs = [(ours(), theirs()) for _ in range(rounds)]
-    return Comparison(what, unit, *(statistics.median(side) for side in zip(*pairs, strict=True)), aim)
+    our_rate, their_rate = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return Comparison(what, unit, our_rate, their_rate, aim)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -79,7 +80,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def machine() -> dict[str, str]:
-    """The facts without which a figure means little."""
+    """The machine and versions that the figures were measured on."""
     import platform
     from importlib.metadata import version
 

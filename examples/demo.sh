@@ -52,5 +52,5 @@ cat <<'END'
   regard lesson                    the other lessons
   regard models                    which names there are; any Hugging Face
                                    directory or .gguf file opens too
-  docs/walk.md                     one sentence, through every file
+  docs/index.md                    the documentation; `make docs` builds it
 END

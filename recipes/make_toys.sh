@@ -1,13 +1,13 @@
 #!/bin/sh
-# Writes the text, trains the toy models one after the other and puts them into src/regard/models/.
-# Usage: sh recipes/make_toys.sh [WORK]     (WORK: where text and runs go; default runs/toys)
+# Generates the text, trains the toy models one after the other and saves them in src/regard/models/.
+# Usage: sh recipes/make_toys.sh [WORK]     (WORK: the directory for text and runs; default runs/toys)
 set -e
 cd "$(dirname "$0")/.."
 work=${1:-runs/toys}
 bin=.venv/bin
 mkdir -p "$work"
 
-text() { "$bin/python" -m regard.train.toy "$@"; }
+text() { PYTHONPATH=recipes "$bin/python" -m toytext "$@"; }
 text translate --n 120000 --seed 0 --split train --out "$work/pairs.tsv"
 text translate --n 1500 --seed 0 --split dev --out "$work/pairs.dev.tsv"
 text stories --n 30000 --seed 0 --split train --out "$work/stories.txt"

@@ -2,15 +2,35 @@
 
 import json
 import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from playwright.sync_api import Locator, Page, Request, Response, expect
+import uvicorn
+from fastapi import FastAPI
+from playwright.sync_api import Dialog, Locator, Page, Request, Response, expect
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 STAGES = ["tokens", "attention", "heads", "mlp", "residual", "output", "training", "lessons"]
 SLOW = 90_000  # milliseconds: the machine may be busy
 expect.set_options(timeout=SLOW)
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """The address of a server that runs meanwhile."""
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive(), "the server did not start"
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
+    server.should_exit = True
+    thread.join(timeout=20)
 
 
 def number(text: str) -> float:
@@ -41,10 +61,14 @@ class Screen:
         page.set_default_timeout(SLOW)
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
-        page.on("dialog", lambda dialog: (self.wrong.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", self._interrupted)
         page.on("request", self._asked)
         page.on("response", self._answered)
         page.on("requestfailed", self._failed)
+
+    def _interrupted(self, dialog: Dialog) -> None:
+        self.wrong.append(dialog.message)
+        dialog.dismiss()
 
     def _asked(self, request: Request) -> None:
         if not request.url.startswith(("about:", "data:", "blob:")):
@@ -61,9 +85,18 @@ class Screen:
     # ── going somewhere ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def visit(self, **state: Any) -> Page:
-        """The page at that state, freshly opened and drawn."""
+        """The page at that state, freshly opened and drawn: the table of the attention, unless a stage is named."""
+        state = {"stage": "attention"} | state
         words = {key: value if isinstance(value, str) else json.dumps(value) for key, value in state.items()}
         self.open(f"{self.address}#" + "&".join(f"{key}={quote(value)}" for key, value in words.items()))
+        return self.page
+
+    def scene(self, **state: Any) -> Page:
+        """The scene at that state, freshly opened and drawn."""
+        words = {key: value if isinstance(value, str) else json.dumps(value) for key, value in state.items()}
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.address}#" + "&".join(f"{key}={quote(value)}" for key, value in words.items()))
+        self.page.wait_for_selector(".scene[data-shown]:not([aria-busy])")
         return self.page
 
     def open(self, url: str) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's; see torch.set_num_threads below
+sys.path.insert(0, str(Path(__file__).parent.parent / "recipes"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pytest

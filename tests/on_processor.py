@@ -7,7 +7,7 @@ own powers and cosines do. `avx2` hides AVX-512; `plain` hides AVX2 too and take
 import os
 import sys
 
-from numpy._core import _multiarray_umath as numpy_core
+from numpy._core import _multiarray_umath as numpy_core  # type: ignore[attr-defined]
 
 PLAIN = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "REGARD_KERNELS": "portable"}
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}

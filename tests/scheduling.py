@@ -1,17 +1,16 @@
-"""What the tests of the scheduler share: texts and wishes, lanes that can be held up, and a listener that remembers."""
+"""Shared by the scheduler tests: prompts and settings, slots that can be paused, and a callback that records events."""
 
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
-
-import torch
+from typing import Any, cast
 
 from regard.api import Model
 from regard.engine.generate import Token
-from regard.engine.lanes import Lanes, Piece
-from regard.engine.schedule import Scheduler
+from regard.engine.scheduler import Scheduler
+from regard.engine.slots import SlotInput, Slots
+from regard.engine.top_k import Floats
 
 CHUNK, ROOM = 8, 96
 TEXTS = [
@@ -21,7 +20,7 @@ TEXTS = [
     "Three children want to build a little boat. They ran to the hills and the sky was dark and the birds sang",
     "Three children want to build a little boat. They ran to the hills and swam in the river",
 ]
-WISHES = [
+WISHES: list[dict[str, Any]] = [
     {"temperature": 0.0, "max_new_tokens": 12},
     {"temperature": 1.0, "seed": 7, "max_new_tokens": 15, "n": 3},
     {"temperature": 0.8, "seed": 1, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.2, "max_new_tokens": 9},
@@ -31,24 +30,24 @@ WISHES = [
 ]
 
 
-def lanes_of(model: Model, slots: int, room: int, chunk: int) -> Lanes:
-    lanes = model.lanes(slots, room)
-    lanes.chunk = chunk  # small enough that short texts have several
-    return lanes
+def slots_of(model: Model, n_slots: int, capacity: int, chunk: int) -> Slots:
+    slots: Any = model.slots(n_slots, capacity)
+    slots.chunk = chunk  # small enough that short texts have several
+    return cast(Slots, slots)
 
 
 class Scripted:
-    """Lanes that do something before certain steps, and remember what they were fed."""
+    """Slots that run actions before certain steps, and record their inputs."""
 
-    def __init__(self, model: Model, slots: int) -> None:
-        self.lanes = lanes_of(model, slots, ROOM, CHUNK)
-        self.before: dict[int, list[Callable[[], None]]] = defaultdict(list)
-        self.fed: list[list[Piece]] = []
+    def __init__(self, model: Model, n_slots: int) -> None:
+        self.slots = slots_of(model, n_slots, ROOM, CHUNK)
+        self.before: dict[int, list[Callable[[], object]]] = defaultdict(list)
+        self.fed: list[list[SlotInput]] = []
         self.poison, self.again = -1, 0
         self.gate = threading.Event()
         self.gate.set()
 
-    def feed(self, pieces: Any) -> torch.Tensor:
+    def feed(self, pieces: Any) -> Floats:
         if self.again:  # each alone, after a failure
             self.again -= 1
         else:
@@ -59,14 +58,14 @@ class Scripted:
         if any(self.poison in piece.ids for piece in pieces):
             self.again = self.again or (len(pieces) if len(pieces) > 1 else 0)
             raise ZeroDivisionError("poison")
-        return self.lanes.feed(pieces)
+        return self.slots.feed(pieces)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.lanes, name)
+        return getattr(self.slots, name)
 
 
 class Heard:
-    """What a request was told."""
+    """A callback that records the events of a request."""
 
     def __init__(self, n: int = 1) -> None:
         self.n, self.events = n, defaultdict[int, list[Any]](list)
@@ -84,9 +83,10 @@ class Heard:
 
 
 def close(scheduler: Scheduler) -> None:
-    scheduler.lanes.gate.set()
+    slots: Any = scheduler.slots
+    slots.gate.set()
     scheduler.close()
 
 
 def rows(model: Any, text: str, wish: dict[str, Any]) -> list[Any]:
-    return model.rows(model.tokenizer.encode(text), context=ROOM, **wish)
+    return list(model.rows(model.tokenizer.encode(text), context=ROOM, **wish))

@@ -16,10 +16,10 @@ from fastapi import FastAPI
 import tiny
 import tiny_tokenizers
 from regard.serve.connections import Limits
-from regard.serve.engines import Engines
-from regard.serve.listener import Server
+from regard.serve.model_registry import ModelRegistry
 from regard.serve.openai import make_server
-from regard.serve.shelf import Shelf
+from regard.serve.served_models import ServedModels
+from regard.serve.uvicorn_server import Server
 from regard.text.tokenizer import Tokenizer
 
 CHAT = "tiny-chat"
@@ -42,14 +42,14 @@ def make_chat_model(folder: Path) -> Path:
 
 
 def server_of(models: list[Any], page: Path, **settings: Any) -> FastAPI:
-    """`slots`, `queue`, `context` are of the engines; `key` and `host` of the server."""
+    """`slots`, `queue` and `context` are settings of `ServedModels`; `key` and `host` of `make_server`."""
     outside = {name: settings.pop(name) for name in ("key", "host") if name in settings}
-    return make_server(Engines(Shelf(models), **settings), page=page, **outside)
+    return make_server(ServedModels(ModelRegistry(models), **settings), page=page, **outside)
 
 
 @contextmanager
 def running(app: Any, *, unread: int | None = None, **limits: Any) -> Iterator[str]:
-    """Its address while it runs. `unread`: bytes, about, that the system keeps for a client that does not read."""
+    """The address of the app's server while it runs. `unread`: about how many bytes the system buffers for a client."""
     server, door = Server(app, Limits(**limits), log_config=None), socket.create_server(("127.0.0.1", 0))
     if unread is not None:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, unread)

@@ -13,7 +13,7 @@ import torch.distributed.fsdp  # noqa: F401
 
 import regard.api
 import regard.cli.main
-import regard.train.start
+import regard.train.training_run
 
 TIMEOUT = 60  # seconds after which a test has failed anyway
 

@@ -155,19 +155,19 @@ SEQ2SEQ = ["bart", "bart-scaled", "mbart", "marian", "marian-untied", "m2m_100",
 
 def make_native(name: str, directory: Path, seed: int = 0) -> None:
     """A directory with a model of one of our own types."""
+    from regard.model.build import build, parameters_of
     from regard.model.registry import family_of, spec_of
-    from regard.model.transformer import build
-    from regard.store.open import Pooling
-    from regard.store.save import save_directory
+    from regard.store.save_model import ModelFiles, save_directory
 
     torch.manual_seed(seed)
     config = NATIVE[name]
     spec = spec_of(config)
     net = build(spec)
+    torch.manual_seed(seed)
     with torch.no_grad():
         for p in net.parameters():
             p.copy_(torch.randn_like(p) * 0.3 + (1.0 if p.dim() == 1 and p.std() == 0 and p[0] == 1 else 0.0))
-    save_directory(directory, net, spec, family_of(config["model_type"]), config, None, {}, Pooling())
+    save_directory(directory, ModelFiles(parameters_of(net), spec, family_of(config["model_type"]), config))
 
 
 def make(name: str, seed: int = 0) -> hf.PreTrainedModel:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from regard.train.recipe import Example, PackedTokenizer, Skip, smallest_dtype
+from regard.train.preprocess import Example, PackedTokenizer, Skip, smallest_dtype
 from regard.train.row import Row
 
 

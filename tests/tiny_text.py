@@ -108,9 +108,8 @@ def spoil(folder: Path, copy: Path, value: float = float("nan")) -> Path:
     raw = Tokenizer.from_file(str(copy / "tokenizer.json"))
     id = next(id for id in raw.encode("the dog").ids if id not in raw.encode("the cat").ids)
     tensors = load_file(copy / "model.safetensors")
-    (name,) = [
-        name for name in tensors if name.endswith(("word_embeddings.weight", "wte.weight", "embed_tokens.weight"))
-    ]
+    tables = ("word_embeddings.weight", "wte.weight", "embed_tokens.weight", "shared.weight")
+    (name,) = [name for name in tensors if name.endswith(tables)]
     tensors[name][id] = value
     save_file(tensors, copy / "model.safetensors", {"format": "pt"})
     return copy

@@ -19,12 +19,12 @@ from urllib.parse import quote
 import uvicorn
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
+from toytext import translate
 
 from regard.api import train_settings, train_with
+from regard.page.training_frames import TrainingRuns
 from regard.serve.app import make_app
-from regard.serve.frames import Runs
-from regard.serve.shelf import Shelf
-from regard.train.toy import translate
+from regard.serve.model_registry import ModelRegistry
 
 HERE = Path(__file__).parent
 SCREEN, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
@@ -89,7 +89,9 @@ def trained(folder: Path) -> Path:
 
 @contextmanager
 def served(run: Path) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(make_app(Shelf(), runs=Runs([run])), port=0, log_level="error"))
+    server = uvicorn.Server(
+        uvicorn.Config(make_app(ModelRegistry(), runs=TrainingRuns([run])), port=0, log_level="error")
+    )
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started and thread.is_alive():

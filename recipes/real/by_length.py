@@ -1,8 +1,8 @@
-"""How well translators do by the length of what they translate, in a table.
+"""BLEU and chrF of translation models by the length of the source, as a table.
 
     python by_length.py test.tsv,long.tsv runs/transformer runs/gru
 
-Buckets are by the words of the source; each translation is a beam's best of four. BLEU and chrF are sacrebleu's.
+Buckets are by the words of the source; translations are by beam search with four beams. BLEU and chrF are sacrebleu's.
 """
 
 import sys

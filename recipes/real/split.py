@@ -1,10 +1,10 @@
-"""Real corpora as files to train on and files to judge by, in the current directory. What is where is in README.md.
+"""Splits real corpora into training, validation and test files, in the current directory. README.md has the sources.
 
     python split.py fra-eng fra-eng.zip        → train.tsv, valid.tsv, test.tsv, long.tsv
     python split.py shakespeare input.txt      → train.txt, valid.txt
 
-A sentence that is held out is held out with all its translations, and each comes once into the file to judge by, with
-the first of them. `long.tsv` has further held-out sentences, all of many words, of which a random thousand has few.
+A sentence is held out with all its translations, and occurs once in the held-out file, with the first of them. `long.tsv`
+has further held-out sentences, all of them long, since a random thousand has few such.
 """
 
 import random

@@ -1,18 +1,24 @@
-"""Everything that can go wrong for a reason a person can act on.
+"""The exceptions of this package: errors that a user can act on.
 
-Each error is one sentence: what is wrong (naming the file, tensor or value) and what to do. The command line
-prints that sentence and exits 2; the server turns it into a 4xx. Anything else that escapes is a bug of ours.
+Each message is one sentence: what is wrong (naming the file, tensor or value) and what to do. The command line
+prints it and exits 2; the server answers 4xx with it. Any other exception that reaches a user is a bug.
 """
 
-LONGEST = 2000  # characters of a sentence, which may quote what stands in a file
+TYPE_CHECKING = False  # as in regard/__init__.py
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_MESSAGE = 2000  # characters of a message, which may quote a file
+EXTRAS = {"torch": "train", "matplotlib": "train", "sacrebleu": "train"}  # package → the extra that installs it
+DISPLAY_NAMES = {"torch": "PyTorch"}
 
 
 class RegardError(Exception):
-    """The base of every error this package raises on purpose."""
+    """The base class of every error this package raises on purpose."""
 
     def __str__(self) -> str:
-        said = super().__str__()
-        return said if len(said) <= LONGEST else f"{said[: LONGEST - 300]} … {said[-290:]}"
+        text = super().__str__()
+        return text if len(text) <= MAX_MESSAGE else f"{text[: MAX_MESSAGE - 300]} … {text[-290:]}"
 
 
 class CheckpointError(RegardError):
@@ -40,7 +46,7 @@ class UnknownId(GenerationError):
 
 
 class TooLong(GenerationError):
-    """A text that does not fit into the model's context, or a prompt that leaves no room in it for an answer."""
+    """A text that does not fit into the model's context, or a prompt that leaves no space in it for generated tokens."""
 
 
 class NotFound(RegardError):
@@ -48,40 +54,66 @@ class NotFound(RegardError):
 
 
 class TaskError(RegardError):
-    """The model cannot do what was asked (for example, translate with a model that has no decoder)."""
+    """The model cannot do the requested task (for example, translate with a model that has no decoder)."""
 
 
 class TrainingError(RegardError):
-    """Training cannot begin, or cannot go on: the loss is not a number, or a run does not fit what it resumes."""
+    """Training cannot start, or cannot continue: the loss is not a number, or a run does not fit what it resumes."""
 
 
 class DataError(RegardError):
     """Data for training is missing, malformed at a certain line, or its prepared form on the disk is damaged."""
 
 
+class NotInstalled(RegardError):
+    """The requested feature needs a package that an extra installs, as `regard[train]` does PyTorch."""
+
+
+def installed(package: str) -> "Any":
+    """The package, imported; None where it is not installed."""
+    from importlib import import_module
+
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as missing:
+        if missing.name != package:  # it is installed, and an import inside it fails
+            raise
+    return None
+
+
+def require(package: str, what: str) -> "Any":
+    """The package, imported; NotInstalled, saying that `what` needs it and how to install it, if it is missing."""
+    found = installed(package)
+    if found is None:
+        raise NotInstalled(
+            f"{what} needs {DISPLAY_NAMES.get(package, package)}: pip install 'regard[{EXTRAS[package]}]'."
+        )
+    return found
+
+
 def no_row(id: int, n_rows: int, ids: str = "The ids") -> str:
-    """The sentence about a token id that an embedding of `n_rows` rows has no row for."""
+    """The message for a token id out of range of an embedding with `n_rows` rows."""
     return f"{ids} hold {id}, but the vocabulary ends at {n_rows - 1}: the model's embedding has {n_rows} rows."
 
 
 def quoted(name: object, limit: int = 80) -> str:
-    """A name from a file, safe to print in a sentence: control characters escaped, never longer than a line."""
+    """A name from a file, safe to print in a message: control characters escaped, at most one line."""
     text = repr(name[: limit + 1] if isinstance(name, str) else name)
     return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
 def one_line(text: str, limit: int = 400) -> str:
-    """A sentence from a file, safe to print inside another: no control characters, no line breaks, not long."""
-    words = clean(" ".join(text[: 2 * limit].split()))
-    return words if len(words) <= limit else words[:limit] + "…"
+    """Text from a file, safe to print inside a message: no control characters, no line breaks, at most `limit` long."""
+    line = clean(" ".join(text[: 2 * limit].split()))
+    return line if len(line) <= limit else line[:limit] + "…"
 
 
-# What moves the cursor, starts an escape sequence or turns the direction of writing: C0 but for line breaks and tabs, DEL,
-# C1, and Unicode's embeddings, overrides and isolates.
+# Characters that move the cursor, start an escape sequence or change the writing direction: C0 except line breaks and
+# tabs, DEL, C1, and Unicode's bidirectional embeddings, overrides and isolates.
 _CONTROLS = [*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _HIDDEN = dict.fromkeys(_CONTROLS, "\ufffd")
 
 
 def clean(text: str) -> str:
-    """Text that a terminal shows and does not obey, character by character, so that pieces of a text can be cleaned too."""
+    """Text with terminal control characters replaced, one by one, so that a stream can be cleaned piece by piece."""
     return text.translate(_HIDDEN)

@@ -1,18 +1,18 @@
-"""Texts that are longer than a model reads: refused, or cut where that is wished for, and then it is said."""
+"""Texts longer than a model's context: refused, or truncated with `truncate`, and then reported."""
 
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 import regard
 import tiny_text
+from regard.batch import input, runner
+from regard.batch.task import BatchTask, Worker
 from regard.errors import TooLong
-from regard.serve import offline, rows
-from regard.serve.job import Job, Worker
 
 LONG, SHORT = "the cat sat on the mat " * 40, "the cat"  # the tiny models read 128 tokens
 WORK = {"embed": "encoder", "classify": "classifier", "tag": "tagger"}
@@ -24,7 +24,7 @@ def work(request: Any, tiny_model: Any) -> tuple[str, Any]:
     return request.param, regard.load(tiny_model(WORK[request.param]))
 
 
-def test_refused_unless_cutting_is_wished_for(work: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_unless_truncate(work: Any, caplog: pytest.LogCaptureFixture) -> None:
     task, model = work
     run = getattr(model, task)
     with pytest.raises(
@@ -41,16 +41,16 @@ def test_refused_unless_cutting_is_wished_for(work: Any, caplog: pytest.LogCaptu
     assert not caplog.records
 
 
-def test_what_is_kept_of_a_text_that_is_cut(tiny_model: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Its beginning, and the end token."""
+def test_truncation_keeps_the_beginning_and_the_end_token(tiny_model: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The end token replaces the last one."""
     model = regard.load(tiny_model("encoder"))
     ids = model.tokenizer.encode(LONG)
     kept = [*ids[:127], ids[-1]]
-    assert torch.equal(model.embed(LONG, truncate=True), model.embed([kept]))
-    assert torch.equal(model.embed([ids], truncate=True), model.embed([kept]))
+    assert np.array_equal(model.embed(LONG, truncate=True), model.embed([kept]))
+    assert np.array_equal(model.embed([ids], truncate=True), model.embed([kept]))
 
 
-def test_other_texts_are_not_cut_either(tiny_model: Any) -> None:
+def test_other_methods_never_truncate(tiny_model: Any) -> None:
     with pytest.raises(TooLong, match="reads at most 128"):
         regard.load(tiny_model("mlm")).fill(LONG + "[MASK]")
     with pytest.raises(TooLong):
@@ -59,23 +59,25 @@ def test_other_texts_are_not_cut_either(tiny_model: Any) -> None:
         regard.load(tiny_model("translator")).translate(LONG)
 
 
-def test_a_length_that_the_files_state(tiny_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_truncation_length_of_the_models_files(
+    tiny_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     model = regard.load(tiny_text.cut_to_16(tiny_model("encoder"), tmp_path / "sentences"))
     ids = model.tokenizer.encode(LONG)
     vectors = model.embed([LONG, SHORT, LONG])
     said = [(record.levelno, record.getMessage()) for record in caplog.records]
     assert said == [(logging.WARNING, "2 of 3 texts have more than 16 tokens and were cut.")]
-    assert torch.equal(vectors[0], model.embed([[*ids[:15], ids[-1]]])[0])
+    assert np.array_equal(vectors[0], model.embed([[*ids[:15], ids[-1]]])[0])
 
 
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def mapped(job: Job, texts: list[str], folder: Path) -> tuple[Any, list[dict[str, Any]]]:
+def mapped(job: BatchTask, texts: list[str], folder: Path) -> tuple[Any, list[dict[str, Any]]]:
     (folder / "in.txt").write_text("".join(f"{text}\n" for text in texts))
     worker = Worker(job, regard.load(job.model))
     out = folder / "out.jsonl"
-    reached = offline.run(job, {}, rows.survey([str(folder / "in.txt")]), out, lambda: offline.here(worker))
+    reached = runner.run(job, {}, input.scan([str(folder / "in.txt")]), out, lambda: runner.local_executor(worker))
     return reached, [json.loads(line) for line in out.read_text().splitlines()]
 
 
@@ -84,7 +86,7 @@ def test_a_row_that_is_too_long_is_one_error(
     tiny_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str
 ) -> None:
     texts = [SHORT, LONG, "a dog", LONG, SHORT]
-    job = Job(task, str(tiny_model(WORK[task])))
+    job = BatchTask(task, str(tiny_model(WORK[task])))
     reached, found = mapped(job, texts, tmp_path)
     assert (reached.rows, reached.errors, reached.cut) == (5, 2, 0)
     assert ["error" in row for row in found] == [False, True, False, True, False]
@@ -93,9 +95,11 @@ def test_a_row_that_is_too_long_is_one_error(
 
 
 @pytest.mark.parametrize("task", WORK)
-def test_rows_that_are_cut_say_so(tiny_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str) -> None:
-    job = Job(task, str(tiny_model(WORK[task])), {"truncate": True})
+def test_truncated_rows_are_marked(
+    tiny_model: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str
+) -> None:
+    job = BatchTask(task, str(tiny_model(WORK[task])), {"truncate": True})
     reached, found = mapped(job, [SHORT, LONG, "a dog"], tmp_path)
     assert (reached.rows, reached.errors, reached.cut) == (3, 0, 1)
     assert [row.get("truncated") for row in found] == [None, True, None]
-    assert not caplog.records  # in one remark at the end, not in one for every parcel
+    assert not caplog.records  # in one remark at the end, not in one for every batch

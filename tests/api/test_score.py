@@ -1,6 +1,7 @@
 """`model.score`: of a text, of a continuation given its context, of a target given its source."""
 
 import pytest
+import torch
 from tokenizers import processors
 
 import regard
@@ -9,10 +10,10 @@ from regard.errors import TaskError, TooLong
 CONTEXT, CONTINUATION = "The old king", " went to the forest."
 
 
-def direct(model: regard.Model, ids: list[int], first: int) -> list[float]:
+def direct(model: regard.Model, ids: list[int], first: int) -> object:
     """The definition: log softmax of the logits at each token, at the id of the next."""
-    P = model(ids)[0].float().log_softmax(-1)
-    return [float(P[i - 1, ids[i]]) for i in range(first, len(ids))]
+    P = torch.from_numpy(model(ids)[0]).log_softmax(-1)
+    return pytest.approx([float(P[i - 1, ids[i]]) for i in range(first, len(ids))], rel=1e-5, abs=1e-5)
 
 
 def test_a_continuation_given_its_context():
@@ -30,7 +31,7 @@ def test_a_continuation_given_its_context():
 
 
 def test_a_boundary_inside_a_token():
-    """A token with characters of both is the continuation's, whole."""
+    """A token with characters of both belongs to the continuation."""
     toy = regard.load("toy-gpt")
     whole = toy.tokenizer.encode("The old king went")
     for cut in range(len("The old king went")):
@@ -40,7 +41,7 @@ def test_a_boundary_inside_a_token():
         assert continuation in "".join(scores.tokens)
 
 
-def test_an_empty_context_is_the_token_that_begins_texts():
+def test_an_empty_context_becomes_the_first_token():
     toy = regard.load("toy-gpt")
     ids = toy.tokenizer.encode(CONTEXT)
     scores = toy.score("", CONTEXT)
@@ -48,7 +49,7 @@ def test_an_empty_context_is_the_token_that_begins_texts():
     assert list(scores) == direct(toy, [toy.first_token(), *ids], 1)
 
 
-def test_no_special_token_stands_in_between(tiny_model):
+def test_no_special_token_is_in_between(tiny_model):
     model = regard.load(tiny_model("decoder"))
     for raw in (model.tokenizer.raw, model.tokenizer.plain):
         raw.post_processor = processors.TemplateProcessing(

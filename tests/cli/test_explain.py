@@ -1,12 +1,17 @@
-"""Looking inside from the command line: `explain`, `lesson` and `worksheet`."""
+"""The command line's `explain`, `lesson` and `worksheet`."""
 
+import errno
 import io
 import json
+import os
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import regard as package
 from regard.cli.matrix import print_matrix
@@ -31,7 +36,7 @@ def refused(ran, *words):
 # ── explain ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_all_stages_are_walked_through(regard, trace):
+def test_all_stages_are_printed(regard, trace):
     ran = regard("explain", "toy-gpt", TEXT)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("6 tokens: T he ␣old ␣king ␣se es\n")
@@ -39,6 +44,7 @@ def test_all_stages_are_walked_through(regard, trace):
     assert "\033" not in ran.out
     last = trace["decoder.0.attention.weights"][0, 5]
     row = re.search(r"weights\[0, :, :\].*?\n  es +([\d. ]+)\n", ran.out, re.S)
+    assert row is not None
     assert [float(x) for x in row[1].split()] == pytest.approx(last.tolist(), abs=0.0051)
     likeliest = float(trace["probabilities"][5].max())
     assert f"  {likeliest:.4f} █" in ran.out
@@ -54,7 +60,7 @@ def test_a_stage_in_full_shows_every_matrix_of_it(regard, trace):
     assert "-∞" in out
     assert "first 12 of 32 columns; --json has all" in out
     residual = regard("explain", "toy-gpt", TEXT, "--stage", "residual", "--layer", 3).out
-    assert f"{float(trace['decoder.3.out'][0].norm()):.1f}\n" in residual
+    assert f"{float(np.linalg.norm(trace['decoder.3.out'][0])):.1f}\n" in residual
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -64,20 +70,20 @@ def test_lines_fit_the_terminal(regard, monkeypatch, width):
     rows = [line for line in out.splitlines() if re.match(r"  (T|he|␣old) ", line)]
     assert len(rows) == 9
     assert all(len(line) <= width for line in rows)
-    shown = int(re.search(r"first (\d+) of 128 columns", out)[1])
-    assert shown == {40: 5, 80: 12, 200: 32}[width]
+    shown = re.findall(r"first (\d+) of 128 columns", out)  # of each matrix
+    assert shown == [{40: "5", 80: "12", 200: "32"}[width]] * 3
 
 
-def test_why_says_how_a_number_came_about_and_where_to_go_on(regard, trace):
+def test_why_prints_a_derivation_and_how_to_continue(regard, trace):
     ran = regard("explain", "toy-gpt", TEXT, "--why", "decoder.0.attention.scores", 0, 5, 4)
     assert (ran.code, ran.err) == (0, "")
-    said, _, on = ran.out.partition("\nAsk on with:\n")
+    said, _, on = ran.out.partition("\nContinue with:\n")
     assert said == f"{trace.why('decoder.0.attention.scores', (0, 5, 4))}\n"
     assert "agrees" in said
     assert "--why decoder.0.attention.dots 0 5 4  = " in on
 
 
-def test_one_can_go_on_asking_down_to_a_weight(regard):
+def test_why_can_be_followed_down_to_a_weight(regard):
     """scores ← dots ← Q ← norm ← … ← a learned number: each printed option is accepted."""
     place, seen = ["decoder.0.attention.weights", "0", "2", "1"], []
     for _ in range(12):
@@ -112,14 +118,13 @@ def test_json_has_everything_that_was_left_out(regard, trace):
     assert told["tokens"] == trace.tokens
     assert [node["name"] for node in told["nodes"]] == trace.nodes()
     panels = {panel["node"]: panel for panel in told["stage"]["panels"]}
-    K = torch.tensor(panels["decoder.0.attention.K"]["values"])
-    torch.testing.assert_close(K, trace["decoder.0.attention.K"][0])
+    np.testing.assert_allclose(panels["decoder.0.attention.K"]["values"], trace["decoder.0.attention.K"][0])
     assert panels["decoder.0.attention.masked"]["values"][0][1] is None
     best = told["output"][0]["likeliest"][0]
     assert best["probability"] == pytest.approx(float(trace["probabilities"][5].max()), abs=1e-6)
 
 
-def test_an_edit_is_shown_beside_the_plain_run(regard, trace):
+def test_an_edit_is_compared_with_the_plain_run(regard, trace):
     edit = {"decoder.2.attention.head.1": "zero", "token.2": "scale 0.5"}
     given = [word for place, what in edit.items() for word in ("--edit", f"{place}={what}")]
     out = regard("explain", "toy-gpt", TEXT, "--stage", "output", *given).out
@@ -131,7 +136,7 @@ def test_an_edit_is_shown_beside_the_plain_run(regard, trace):
 
 def test_the_other_kinds_of_model(regard):
     out = regard("explain", "toy-translate", "the European Economic Area").out
-    assert "10 written: </s> la ␣ z one ␣éc onom ique ␣européen ne\n" in out
+    assert "10 generated: </s> la ␣ z one ␣éc onom ique ␣européen ne\n" in out
     for site in ("encoder.0.attention", "decoder.0.attention", "decoder.0.cross"):
         assert f"{site}.weights[0, :, :]" in out
     assert re.search(r"^  ique +0\.9\d+ ␣européen", out, re.M)
@@ -142,7 +147,7 @@ def test_the_other_kinds_of_model(regard):
     assert "encoder" not in alone
     mask = regard("explain", "toy-bert", "The movie was [MASK].", "--stage", "output").out
     assert "[CLS] The movie was [MASK] . [SEP]" in mask
-    expected = package.load("toy-bert").fill("The movie was [MASK].")
+    expected: Any = package.load("toy-bert").fill("The movie was [MASK].")
     assert re.findall(r"^  (0\.\d{4}) █* +(\S+)$", mask, re.M)[0] == (
         f"{expected[0]['probability']:.4f}",
         expected[0]["token"],
@@ -151,7 +156,7 @@ def test_the_other_kinds_of_model(regard):
     assert re.search(r"^  good +0\.99\d+ ADJ", regard("explain", "toy-bert-tags", "It was good.").out, re.M)
 
 
-def test_a_run_as_one_file(regard, tmp_path):
+def test_a_trace_as_one_html_file(regard, tmp_path):
     ran = regard("explain", "toy-gpt", TEXT, "--stage", "output", "--html", tmp_path / "run.html")
     assert ran.code == 0, ran.err
     assert ran.out.endswith(f"{tmp_path / 'run.html'} opens in a browser, without a network.\n")
@@ -168,7 +173,7 @@ def test_explain_refuses_in_one_sentence(regard):
     assert refused(regard(*toy, "--why", "logits", 1), "(4, 800)")
     assert refused(regard(*toy, "--why", "logits[1,,-]"), "--why logits[1,,-]")
     assert refused(regard(*toy, 3, 4), "--why NODE")
-    assert refused(regard(*toy, "--edit", "token.2"), "PLACE=WHAT")
+    assert refused(regard(*toy, "--edit", "token.2"), "TARGET=WHAT")
     assert refused(regard(*toy, "--edit", "nothing.like.this=zero"), "nothing.like.this")
     assert refused(regard("explain", "no-such-model", "x"), "'no-such-model'")
 
@@ -185,7 +190,7 @@ def test_text_that_could_move_the_cursor_is_shown_as_text(regard):
 def drawn(values, **how):
     out = io.StringIO()
     console = Console(file=out, width=60, **how)
-    print_matrix(console, torch.tensor(values), ["row"], [str(i) for i in range(len(values[0]))])
+    print_matrix(console, np.array(values), ["row"], [str(i) for i in range(len(values[0]))])
     return out.getvalue()
 
 
@@ -207,7 +212,7 @@ def test_without_colours_the_digits_say_the_same():
 
 def test_every_lesson_fits_eighty_columns(regard):
     names = [line.split()[0] for line in regard("lesson").out.splitlines()]
-    assert len(names) == 9
+    assert len(names) == 15
     for name in names:
         ran = regard("lesson", name)
         assert (ran.code, ran.err) == (0, "")
@@ -238,7 +243,7 @@ def test_bars_have_lengths_and_numbers(regard):
 def test_a_lesson_can_be_plotted(regard, tmp_path):
     ran = regard("lesson", "gradient-flow", "--plot", tmp_path / "flow.svg")
     assert ran.code == 0, ran.err
-    assert ran.out.endswith(f"The picture is {tmp_path / 'flow.svg'}.\n")
+    assert ran.out.endswith(f"The figure is {tmp_path / 'flow.svg'}.\n")
     assert "<svg" in (tmp_path / "flow.svg").read_text()
     assert refused(regard("lesson", "pizza", "--plot", tmp_path / "x.svg"), "nothing to plot")
     assert refused(regard("lesson", "gradient-flow", "--plot", tmp_path / "x.txt"), ".svg, .png, .pdf")
@@ -267,4 +272,56 @@ def test_worksheet_refusals(regard, tmp_path):
     (tmp_path / "file").write_text("in the way")
     assert refused(regard("worksheet", "toy-gpt", TEXT, "--out", tmp_path / "file" / "x.html"), "cannot be written")
     assert refused(regard("worksheet", "toy-gpt", TEXT, "--out", tmp_path / "x.html", "--students", 501), "500")
+    assert refused(regard("worksheet", "toy-gpt", "king " * 200, "--out", tmp_path / "x.html"), "128 positions")
+    (tmp_path / "x-key.html").mkdir()
+    assert refused(
+        regard("worksheet", "toy-gpt", TEXT, "--out", tmp_path / "x.xml", "--format", "moodle", "--key"), "x-key"
+    )
+    ran = regard("worksheet", "toy-gpt", TEXT, "--out", tmp_path / "x.html", "--level", "hard")
+    assert (ran.code, ran.out) == (2, "")
+    assert "'hard' is not one of 'scores', 'weights', 'z', 'all'" in ran.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "x-key.html"]
+
+
+@pytest.mark.parametrize(
+    ("format", "file", "says", "begins"),
+    [
+        ("check", "sheet.html", "to fill in with a browser", "<!doctype html>"),
+        ("moodle", "quiz.xml", "to import as Moodle XML", "<?xml"),
+        ("gift", "quiz.txt", "to import as GIFT", "$CATEGORY: $course$/top/Attention by hand/toy-gpt/weights"),
+    ],
+)
+def test_other_formats_and_their_key(regard, tmp_path, format, file, says, begins):
+    wish = ["worksheet", "toy-gpt", TEXT, "--format", format, "--level", "weights", "--students", 2]
+    ran = regard(*wish, "--out", tmp_path / file, "--key")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"{tmp_path / file}: 2 sheets {says}.\n")
+    assert (tmp_path / file).read_text(encoding="utf-8").startswith(begins)
+    stem = file.partition(".")[0]
+    assert (tmp_path / f"{stem}-key.html").read_text(encoding="utf-8").count("Answer key") == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([file, f"{stem}-key.html"])
+
+
+def test_no_worksheet_without_attention(regard, tmp_path):
+    import tiny
+
+    tiny.make_native("gru", tmp_path / "gru")
+    words = {word: id for id, word in enumerate(["<s>", "<pad>", "</s>", "<unk>", "the", "king", "le", "roi"])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "gru" / "tokenizer.json"))
+    ran = regard("worksheet", tmp_path / "gru", "the king", "--target", "le roi", "--out", tmp_path / "x.html")
+    assert refused(ran, "This run has no plain scaled dot-product attention to make a worksheet of.")
     assert not (tmp_path / "x.html").exists()
+
+
+def test_a_full_disk_leaves_the_old_worksheet(regard, tmp_path, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "quiz.xml"
+    out.write_text("the old one")
+    monkeypatch.setattr(os, "fsync", full)
+    assert refused(regard("worksheet", "toy-gpt", TEXT, "--format", "moodle", "--out", out), "No space left")
+    assert out.read_text() == "the old one"
+    assert [path.name for path in tmp_path.iterdir()] == ["quiz.xml"]

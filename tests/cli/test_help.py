@@ -1,9 +1,10 @@
-"""Help: there at once, one page per verb, with examples that the parser itself accepts."""
+"""Help pages: fast, one per verb, with examples that the parser accepts."""
 
 import re
 import shlex
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import typer
@@ -11,7 +12,7 @@ import typer
 from regard.cli.main import VERBS, app
 
 
-def test_the_list_names_every_verb_with_a_whole_sentence(regard):
+def test_the_command_list_has_every_verb_with_a_complete_sentence(regard):
     ran = regard("--help")
     assert ran.code == 0
     assert ran.err == ""
@@ -42,7 +43,7 @@ def test_a_page_fits_and_shows_examples(regard, name, monkeypatch):
 @pytest.mark.parametrize("name", VERBS)
 def test_examples_parse(regard, name):
     """Every example of a help page has the arguments and options that the verb has."""
-    group = typer.main.get_command(app(name))
+    group: Any = typer.main.get_command(app(name))
     for example in regard(name, "--help").out.partition("\nExamples:\n")[2].splitlines():
         words = shlex.split(re.split(r" [<>] ", example.strip())[0])[1:]
         with group.make_context("regard", list(words)) as context:

@@ -24,7 +24,7 @@ def test_an_address_that_is_not_ours(host):
 
 def test_a_port_that_is_taken(taken, capsys):
     with pytest.raises(RegardError, match=f"^Port {taken} is taken; give another --port.$"):
-        listen("127.0.0.1", taken, another=False)
+        listen("127.0.0.1", taken, any_port=False)
     with listen("127.0.0.1", taken) as door:
         other = door.getsockname()[1]
     assert capsys.readouterr().err == f"Port {taken} is taken, so it is port {other}.\n"

@@ -1,4 +1,4 @@
-"""Every mistake a person can make is one sentence on stderr and exit code 2, with nothing on stdout."""
+"""Every user error is one sentence on stderr and exit code 2, with nothing on stdout."""
 
 import os
 import stat
@@ -113,7 +113,7 @@ def test_a_device_that_is_not_there(regard, tiny_model, device):
     assert refused(regard("generate", tiny_model("decoder"), "hello", "--device", device), repr(device))
 
 
-def test_a_dtype_that_is_none(regard, tiny_model):
+def test_an_unknown_dtype(regard, tiny_model):
     assert refused(regard("embed", tiny_model("encoder"), "hello", "--dtype", "int8"), "'int8'", "bfloat16")
 
 
@@ -175,7 +175,7 @@ def test_a_file_the_system_refuses(regard, monkeypatch):
     def refuse(where):
         raise PermissionError(13, "Permission denied", "/secret/model")
 
-    monkeypatch.setattr("regard.api.model.open_files", refuse)
+    monkeypatch.setattr("regard.api.load_model.open_files", refuse)
     assert refused(regard("embed", "anything", "hello"), "/secret/model cannot be used: Permission denied.")
 
 
@@ -183,7 +183,7 @@ def test_no_memory(regard, monkeypatch):
     def refuse(where):
         raise MemoryError
 
-    monkeypatch.setattr("regard.api.model.open_files", refuse)
+    monkeypatch.setattr("regard.api.load_model.open_files", refuse)
     assert refused(regard("embed", "anything", "hello"), "not enough memory")
 
 
@@ -220,7 +220,7 @@ def test_more_threads_than_a_machine_can_start(regard):
 
 @pytest.mark.parametrize("kind", [[], ["--quantize", "f32"]])
 def test_a_cost_where_nothing_is_rounded(regard, tmp_path, kind):
-    assert refused(regard("convert", "toy-gpt", tmp_path / "out", *kind, "--measure", __file__), "--measure goes with")
+    assert refused(regard("convert", "toy-gpt", tmp_path / "out", *kind, "--measure", __file__), "--measure needs")
     assert not (tmp_path / "out").exists()
 
 
@@ -237,7 +237,7 @@ WRITING = {
 
 @pytest.mark.parametrize("verb", WRITING)
 def test_places_that_cannot_be_written_to(regard, tmp_path, verb):
-    """Said before anything is loaded, and what is there stays what it is."""
+    """Reported before anything is loaded, and existing files are unchanged."""
     (tmp_path / "directory.svg").mkdir()
     (tmp_path / "directory.svg" / "letter").write_text("dear aunt")
     (tmp_path / "letter.gguf").write_text("dear aunt")
@@ -286,7 +286,7 @@ def test_no_workers_at_all(regard, option, value):
     assert refused(regard(*command), "--ray")
 
 
-def test_a_picture_says_what_it_is(regard, tmp_path):
+def test_a_figure_needs_an_image_file_extension(regard, tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0, "lr": 0.1}\n')
     for name in ("picture", "picture.exe", ".svg"):
         assert refused(regard("report", tmp_path, "--out", tmp_path / name), name, ".svg, .png, .pdf")

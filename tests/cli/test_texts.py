@@ -1,4 +1,4 @@
-"""Texts that are too long for a model, and answers that are no numbers: one sentence, and never half an answer unsaid."""
+"""Texts that are too long for a model, and results that are NaN: one sentence, and nothing truncated silently."""
 
 import json
 from pathlib import Path
@@ -23,23 +23,23 @@ def test_a_text_that_is_too_long(regard, tiny_model, task):
     assert ran.out
 
 
-def test_map_says_it_once(regard, tiny_model, tmp_path, monkeypatch):
+def test_map_reports_it_once(regard, tiny_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("in.txt").write_text(f"{SHORT}\n{LONG}\n")
     named = ("--model", tiny_model("encoder"), "--in", "in.txt", "--out")
     ran = regard("map", "embed", *named, "a.jsonl")
-    assert (ran.code, ran.err) == (0, "a.jsonl holds 2 rows; errors in place of answers: 1.\n")
+    assert (ran.code, ran.err) == (0, "a.jsonl has 2 rows; errors: 1.\n")
     ran = regard("map", "embed", *named, "b.jsonl", "--truncate")
-    assert (ran.code, ran.err) == (0, "b.jsonl holds 2 rows; texts that were too long and cut: 1.\n")
+    assert (ran.code, ran.err) == (0, "b.jsonl has 2 rows; truncated texts: 1.\n")
     model = tiny_text.cut_to_16(tiny_model("encoder"), tmp_path / "sentences")
     ran = regard("map", "embed", "--model", model, "--in", "in.txt", "--out", "c.jsonl")
-    assert (ran.code, ran.err) == (0, "c.jsonl holds 2 rows; texts that were too long and cut: 1.\n")
+    assert (ran.code, ran.err) == (0, "c.jsonl has 2 rows; truncated texts: 1.\n")
     ran = regard("map", "generate", *named, "d.jsonl", "--truncate")
     assert ran.code == 2
     assert "--truncate: generate" in ran.err
 
 
-def test_vectors_that_are_no_numbers(regard, tiny_model, tmp_path, monkeypatch):
+def test_vectors_with_nan(regard, tiny_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tiny_text.spoil(tiny_model("encoder"), tmp_path / "encoder")
     for more in ((), ("--json",), ("--out", "v.npy"), ("--compare",)):

@@ -1,4 +1,4 @@
-"""What the tests of the scheduler are given: a model on each engine, and what it writes for somebody who is alone."""
+"""Fixtures of the scheduler tests: a model on each engine, and the events of a request that is served alone."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 import regard
 from regard.api import Model
-from regard.engine.schedule import Scheduler
+from regard.engine.scheduler import Scheduler
 from scheduling import TEXTS, WISHES, Heard, Scripted, close, rows
 
 
@@ -18,7 +18,7 @@ def model(request) -> Model:
 
 @pytest.fixture(scope="module")
 def alone(model) -> Callable[[int, int], list[list[Any]]]:
-    """`alone(text, wish)`: what is told when nobody else has ever been there."""
+    """`alone(text, wish)`: the events of a request that a fresh scheduler serves alone."""
     made: dict[tuple[int, int], list[list[Any]]] = {}
 
     def run(text: int, wish: int) -> list[list[Any]]:

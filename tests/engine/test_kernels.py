@@ -2,7 +2,6 @@
 
 import ctypes
 import math
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,20 +10,22 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.engine.fast import Rows
+from regard.engine.huge_pages import zeros
 from regard.engine.native import library as c
 from regard.engine.native.library import library
+from regard.engine.native_engine import BatchArrays
 from regard.engine.packing import Arena, up
-from regard.engine.pages import zeros
-from regard.engine.plan import Builder, Plan, apart
+from regard.engine.plan import Builder, Plan, row_stride
+from regard.engine.program import Map, Normed
 from regard.engine.weights import Stored
-from regard.nn.attention import attend, share_heads
-from regard.nn.mlp import ACTIVATIONS
+from regard.model.module import ACTIVATIONS
+from regard.nn.attention import attend
 from regard.nn.norm import layer_norm, rms_norm
-from regard.nn.position import Rotary, rotate
-from regard.store.quant import dequantise, quantise
+from regard.nn.operations import rotate
+from regard.nn.position import Rotary
+from regard.store.number_formats import dequantize, quantize
 
-native = library()
+native: Any = library()
 pytestmark = pytest.mark.skipif(native is None, reason="the native engine is not built here")
 KERNELS = [name for name in ("portable", "avx2") if native is not None and native.regard_choose(name.encode())]
 ROUNDED = ("Q8_0", "Q4_0", "Q4_1")
@@ -42,15 +43,19 @@ class Given:
     def __init__(self, format: str, **arrays: np.ndarray) -> None:
         self.format, self.arrays = format, arrays
 
-    def one_name(self, name: str) -> str:
+    def canonical_name(self, name: str) -> str:
         return name
 
     def form(self, name: str) -> tuple[str, int, int]:
-        return self.format, *self.arrays[name.removesuffix(".weight")].shape  # type: ignore[return-value]
+        return self.format, *self.arrays[name].shape
+
+    def map(self, name: str) -> Map:
+        bias = f"{name}.bias"
+        return Map(name, bias if bias in self.arrays else None, *self.arrays[name].shape)
 
     def matrix(self, name: str, format: str) -> Stored:
-        W = self.arrays[name.removesuffix(".weight")]
-        return Stored(format, quantise(W, format), W.shape[1])
+        W = self.arrays[name]
+        return Stored(format, quantize(W, format), W.shape[1])
 
     def vector(self, name: str) -> np.ndarray | None:
         return self.arrays.get(name)
@@ -58,18 +63,16 @@ class Given:
     def exact(self, name: str) -> np.ndarray:
         """The numbers as the format stores them."""
         W = self.arrays[name]
-        return dequantise(quantise(W, self.format).reshape(-1), self.format, W.shape).astype(np.float64)
+        return dequantize(quantize(W, self.format).reshape(-1), self.format, W.shape).astype(np.float64)
 
 
 WIDEST = 512  # results of a product that is added or gated
 
 
-def plan_of(build: Any, weights: Any, rows: int, threads: int, d_k: int = 8, d: int = 0) -> Plan:
+def plan_of(build: Any, weights: Any, rows: int, threads: int, d_k: int = 8) -> Plan:
     assert native is not None
     arena = Arena(native)
-    stack = SimpleNamespace(attention=SimpleNamespace(heads=0, kv_heads=0, d_k=0), mlp=SimpleNamespace(d_ff=WIDEST))
-    spec = SimpleNamespace(d=d, stacks={"only": stack})
-    builder = Builder(native, arena, weights, spec, rows)  # type: ignore[arg-type]
+    builder = Builder(native, arena, weights, rows, WIDEST)
     build(builder)
     plan = Plan(builder, threads, d_k)
     arena.fill()
@@ -78,13 +81,13 @@ def plan_of(build: Any, weights: Any, rows: int, threads: int, d_k: int = 8, d: 
 
 
 def run(plan: Plan, rows: int) -> None:
-    batch = Rows(rows)
+    batch = BatchArrays(rows)
     batch.struct.rows = rows
     plan.run(batch.struct)
 
 
 def rounded(X: np.ndarray) -> np.ndarray:
-    """The input as integer kernels see it: 15 bits in blocks of 32."""
+    """The input as the integer kernels quantize it: 15 bits in blocks of 32."""
     blocks = X.astype(np.float32).reshape(len(X), -1, 32)
     peak = np.abs(blocks).max(-1, keepdims=True)
     inverse = np.divide(np.float32(16256), peak, out=np.zeros_like(peak), where=peak > 1e-30)
@@ -112,7 +115,7 @@ def test_product(kernels, format, shape, threads, bias, seed):
 
     def build(builder):
         made["X"], made["Y"] = zeros(rows, columns), builder.buffer(outputs)
-        builder.product(made["X"], made["Y"], "W")
+        builder.product(made["X"], made["Y"], [weights.map("W")])
 
     plan = plan_of(build, weights, rows, threads)
     made["X"][:] = X
@@ -135,14 +138,15 @@ def test_a_row_does_not_depend_on_the_others_nor_on_the_threads(kernels, format)
     X, old = random(0, 199, 608), random(4, 199, 144)  # several pieces, several strips
     vectors = {"norm.weight": random(5, 608), "norm.bias": random(6, 608), "W.bias": random(7, 139)}
     weights = Given(format, W=random(1, 139, 608), g=random(2, 139, 608), **vectors)
-    stack, results = SimpleNamespace(norm="layer", eps=1e-5), []
+    W, gate, norm = weights.map("W"), weights.map("g"), Normed("layer", 1e-5, 608, "norm.weight", 0.0, "norm.bias")
+    results = []
     for rows, threads in ((199, 1), (199, 3), (131, 2), (38, 2), (17, 3), (16, 2), (7, 2), (4, 2), (1, 1)):
         made: list[np.ndarray] = []
 
         def build(builder, rows=rows, made=made):
             made += [zeros(rows, 608), builder.buffer(139), builder.buffer(139)]
-            builder.product(made[0], made[1], "W", gate="g", activation="silu")
-            builder.product(made[0], made[2], "W", norm="norm", stack=stack, activation="gelu_tanh", add=True)
+            builder.product(made[0], made[1], [W], gate=gate, activation="silu")
+            builder.product(made[0], made[2], [W], norm=norm, activation="gelu_tanh", add=True)
 
         plan = plan_of(build, weights, rows, threads)
         made[0][:], made[2][:] = X[:rows], old[:rows]
@@ -153,51 +157,52 @@ def test_a_row_does_not_depend_on_the_others_nor_on_the_threads(kernels, format)
 
 
 @pytest.mark.parametrize("width", [1, 16, 768, 1024, 50257])
-def test_rows_of_a_buffer_do_not_meet_in_the_caches(width):
-    assert apart(width) >= width
-    assert apart(width) * 4 % 128 == 64  # an odd number of cache lines
+def test_rows_of_a_buffer_do_not_share_cache_sets(width):
+    assert row_stride(width) >= width
+    assert row_stride(width) * 4 % 128 == 64  # an odd number of cache lines
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("norm", ["layer", "rms"])
-@given(n=st.integers(1, 70), rows=st.sampled_from([1, 3, 9]), seed=st.integers(0, 99))
+@given(n=st.integers(1, 70), rows=st.sampled_from([1, 3, 9]), seed=st.integers(0, 99), plus=st.sampled_from([0.0, 1.0]))
 @settings(max_examples=15, deadline=None)
-def test_norm_activation_and_residual(kernels, norm, n, rows, seed):
+def test_norm_activation_and_residual(kernels, norm, n, rows, seed, plus):
     native.regard_choose(kernels.encode())
     X, W, R = random(seed, rows, n) * 3 + 1, random(seed + 1, 19, n), random(seed + 2, rows, up(19))
     gain, shift = random(seed + 3, n), random(seed + 4, n)
     weights = Given("F32", W=W, **{"norm.weight": gain, **({"norm.bias": shift} if norm == "layer" else {})})
-    stack = SimpleNamespace(norm=norm, eps=1e-5)
+    normed = Normed(norm, 1e-5, n, "norm.weight", plus, "norm.bias" if norm == "layer" else None)
     made: list[np.ndarray] = []
 
     def build(builder):
         made.extend([zeros(rows, n), builder.buffer(19)])
-        builder.product(*made, "W", norm="norm", stack=stack, activation="gelu_tanh", add=True)
+        builder.product(*made, [weights.map("W")], norm=normed, activation="gelu_tanh", add=True)
 
     plan = plan_of(build, weights, rows, 2)
     made[0][:], made[1][:] = X, R
     run(plan, rows)
-    x, g = torch.from_numpy(X).double(), torch.from_numpy(gain).double()
-    normed = layer_norm(x, g, torch.from_numpy(shift).double(), 1e-5) if norm == "layer" else rms_norm(x, g, 1e-5)
-    inner = normed @ torch.from_numpy(W).double().T
+    x, g = torch.from_numpy(X).double(), torch.from_numpy(gain).double() + plus
+    exact = layer_norm(x, g, torch.from_numpy(shift).double(), 1e-5) if norm == "layer" else rms_norm(x, g, 1e-5)
+    inner = exact @ torch.from_numpy(W).double().T
     expected = torch.from_numpy(R[:, :19]).double() + ACTIVATIONS["gelu_tanh"](inner)
     torch.testing.assert_close(torch.from_numpy(made[1][:, :19]).double(), expected, rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("activation", sorted(c.ACTIVATIONS.keys() - {"none"}))
 def test_activations(kernels, activation):
     """Through a product with the identity, over the whole range."""
     native.regard_choose(kernels.encode())
     x = np.concatenate([np.linspace(-30, 30, 20001), [0.0, -0.0, 1e-30, -1e-8, 87.0, -87.0, 1e4, -1e4]])
     x = x.astype(np.float32)[:, None]
     made: list[np.ndarray] = []
+    weights = Given("F32", W=np.ones((1, 1), np.float32))
 
     def build(builder):
         made.extend([zeros(*x.shape), builder.buffer(1)])
-        builder.product(*made, "W", activation=activation)
+        builder.product(*made, [weights.map("W")], activation=activation)
 
-    plan = plan_of(build, Given("F32", W=np.ones((1, 1), np.float32)), len(x), 1)
+    plan = plan_of(build, weights, len(x), 1)
     made[0][:] = x
     run(plan, len(x))
     expected = ACTIVATIONS[activation](torch.from_numpy(x).double()).numpy()
@@ -215,10 +220,10 @@ def test_packing_keeps_every_bit(kernels, format):
     def build(builder):
         made.append(builder.buffer(96))
         s = builder.step(c.EMBED, None, made[0], n=96)
-        s.W = ctypes.pointer(builder.matrix("W.weight"))
+        s.W = ctypes.pointer(builder.matrix(weights.map("W")))
 
     plan = plan_of(build, weights, 21, 2)
-    rows = Rows(21)
+    rows = BatchArrays(21)
     rows.ids[:], rows.struct.rows = np.arange(21), 21
     plan.run(rows.struct)
     np.testing.assert_array_equal(made[0][:, :96], weights.exact("W").astype(np.float32))
@@ -228,21 +233,21 @@ def test_packing_keeps_every_bit(kernels, format):
 
 
 class Attention:
-    """One attention step over a cache of its own."""
+    """One attention step over a KV cache of its own."""
 
     def __init__(
-        self, heads: int, kv_heads: int, d_k: int, *, format: str, rotary: bool, window: int, causal: bool = True
+        self, heads: int, kv_heads: int, d_k: int, *, format: str, pairs: int, window: int, causal: bool = True
     ):
         assert native is not None
         self.sizes = heads, kv_heads, d_k
         self.layout = c.Cache(c.FORMATS.index(format), kv_heads, d_k, up(d_k), 2, 0)
-        self.scale, self.format, self.rotary, self.window, self.causal = 0.3, format, rotary, window, causal
+        self.scale, self.format, self.pairs, self.window, self.causal = 0.3, format, pairs, window, causal
 
     def text(self, capacity: int) -> np.ndarray:
-        return zeros(native.regard_text_bytes(self.layout, capacity), dtype=np.uint8)
+        return zeros(native.regard_cache_bytes(self.layout, capacity), dtype=np.uint8)
 
     def __call__(self, Q, K, V, starts, texts, capacity, threads, visible=None):
-        """Q (rows, heads · d_k), K and V (rows, kv_heads · d_k); the rows' positions and texts."""
+        """Q (rows, heads · d_k), K and V (rows, kv_heads · d_k); the positions and KV caches of the rows."""
         heads, kv_heads, d_k = self.sizes
         rows = len(Q)
         qkv, Z = zeros(rows, (heads + 2 * kv_heads) * d_k), zeros(rows, up(heads * d_k))
@@ -250,38 +255,37 @@ class Attention:
 
         def build(builder):
             s = builder.step(c.ATTEND, qkv, Z, heads=heads, layer=1, causal=self.causal, window=self.window)
-            s.scale, s.rotary, s.cache = self.scale, self.rotary, ctypes.pointer(self.layout)
+            s.scale, s.rotary, s.cache = self.scale, self.pairs, ctypes.pointer(self.layout)
             s.K, s.V = qkv.ctypes.data + 4 * heads * d_k, qkv.ctypes.data + 4 * (heads + kv_heads) * d_k
 
         plan = plan_of(build, Given("F32"), rows, threads, d_k)
-        batch = Rows(rows)
-        batch.positions[:], batch.texts[:] = starts, texts
+        batch = BatchArrays(rows)
+        batch.positions[:], batch.caches[:] = starts, texts
         if visible is not None:
             batch.visible[:] = visible
         batch.struct.rows, batch.struct.capacity = rows, capacity
-        cos, sin = Rotary(d_k)(torch.arange(capacity)[None]) if self.rotary else (torch.zeros(1, 1, 1, 2),) * 2
-        tables = [np.ascontiguousarray(x[0, 0, :, x.shape[-1] // 2 :].numpy()) for x in (cos, sin)]
+        tables = Rotary(2 * self.pairs)(np.arange(capacity))
         batch.struct.cosines, batch.struct.sines = (table.ctypes.data for table in tables)
         batch.struct.angles = len(tables[0])
         plan.run(batch.struct)
         return Z[:, : heads * d_k].copy()
 
-    def turned(self, X, heads):
-        """Heads apart, (heads, N, d_k) in float64, and turned by their positions."""
+    def rotated(self, X, heads):
+        """Split into heads, (heads, N, d_k) in float64, and rotated by their positions."""
         x = torch.from_numpy(X).double().reshape(len(X), heads, -1).transpose(0, 1)
-        return rotate(x, Rotary(x.shape[-1])(torch.arange(len(X))[None]))[0] if self.rotary else x
+        return rotate(x, *map(torch.from_numpy, Rotary(2 * self.pairs)(np.arange(len(X))))) if self.pairs else x
 
     def reference(self, Q, K, V):
         """The definition, in float64, on keys and values (kv_heads, N, d_k)."""
-        q, k, v = self.turned(Q, self.sizes[0])[None], K[None], V[None]
-        heads, N = self.sizes[0], len(Q)
+        q, k, v = self.rotated(Q, self.sizes[0])[None], K[None], V[None]
+        N = len(Q)
         i, j = torch.arange(N)[:, None], torch.arange(N)[None]
         visible = (j <= i) & (j > i - (self.window or N)) if self.causal else torch.ones(N, N, dtype=torch.bool)
-        Z = attend(q, share_heads(k, heads), share_heads(v, heads), visible, scale=self.scale)
+        Z = attend(q, k, v, visible, scale=self.scale)
         return Z.transpose(1, 2).flatten(2)[0].numpy()
 
     def held(self, text, capacity, N):
-        """The keys and values of N tokens as they lie in a text's cache, layer 1: each (kv_heads, N, d_k), in float64."""
+        """The keys and values of N tokens as stored in a KV cache, layer 1: each (kv_heads, N, d_k), in float64."""
         _, heads, d_k = self.sizes
         width, blocks = up(d_k), -(-d_k // 32)
         K, V = text.reshape(2, 2, heads, -1)[1]
@@ -317,21 +321,21 @@ def half_steps(x, format):
         [(1, 1, 8), (4, 2, 6), (9, 3, 16), (6, 1, 10), (5, 5, 3), (60, 1, 4), (3, 1, 64), (4, 2, 50)]
     ),
     format=st.sampled_from(["F32", "F16", "Q8_0"]),
-    rotary=st.booleans(),
+    rotated=st.sampled_from([0.0, 0.5, 1.0]),
     window=st.sampled_from([0, 0, 5, 140]),
     threads=st.integers(1, 3),
 )
 @settings(max_examples=20, deadline=None)
-def test_attention_whole_and_token_by_token(kernels, N, sizes, format, rotary, window, threads):
+def test_attention_whole_and_token_by_token(kernels, N, sizes, format, rotated, window, threads):
     native.regard_choose(kernels.encode())
     heads, kv_heads, d_k = sizes
-    attention = Attention(*sizes, format=format, rotary=rotary and d_k % 2 == 0, window=window)
+    attention = Attention(*sizes, format=format, pairs=int(rotated * d_k) // 2, window=window)
     Q, K, V = random(N, N, heads * d_k), random(N + 1, N, kv_heads * d_k), random(N + 2, N, kv_heads * d_k)
     capacity = up(N, 32)
     text = attention.text(capacity)
     Z = attention(Q, K, V, range(N), text.ctypes.data, capacity, threads)
     held = attention.held(text, capacity, N)
-    exact = attention.turned(K, kv_heads), torch.from_numpy(V).double().reshape(N, kv_heads, d_k).transpose(0, 1)
+    exact = attention.rotated(K, kv_heads), torch.from_numpy(V).double().reshape(N, kv_heads, d_k).transpose(0, 1)
     for ours, true in zip(held, exact, strict=True):
         assert ((ours - true).abs() <= half_steps(true, format) + 2e-6).all()  # 2e-6: turning, in float32
     np.testing.assert_allclose(Z, attention.reference(Q, *held), rtol=0, atol=2e-5)
@@ -349,10 +353,10 @@ def test_attention_whole_and_token_by_token(kernels, N, sizes, format, rotary, w
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.parametrize("format", ["F32", "F16", "Q8_0"])
-def test_attention_that_sees_everything(kernels, format):
-    """Two texts of an encoder in one batch."""
+def test_attention_without_a_mask(kernels, format):
+    """Two sequences of an encoder in one batch."""
     native.regard_choose(kernels.encode())
-    attention = Attention(4, 4, 8, format=format, rotary=False, window=0, causal=False)
+    attention = Attention(4, 4, 8, format=format, pairs=0, window=0, causal=False)
     Q, K, V = (random(i, 13, 32) for i in range(3))
     texts = [attention.text(32) for _ in "12"]
     pointers = np.repeat([t.ctypes.data for t in texts], [9, 4])
@@ -367,11 +371,11 @@ def test_attention_that_sees_everything(kernels, format):
 @pytest.mark.parametrize("format", ["F32", "F16", "Q8_0"])
 @given(sizes=st.sampled_from([(4, 2, 6), (9, 3, 16), (3, 1, 64), (4, 2, 50)]), length=st.integers(1, 40))
 @settings(max_examples=10, deadline=None)
-def test_a_copied_beginning_is_as_good_as_a_read_one(kernels, format, sizes, length):
-    """Into a text of another capacity, whose later tokens are overwritten."""
+def test_a_copied_kv_cache_prefix_equals_a_computed_one(kernels, format, sizes, length):
+    """Into a KV cache of another capacity, whose later tokens are overwritten."""
     native.regard_choose(kernels.encode())
     heads, kv_heads, d_k = sizes
-    attention = Attention(*sizes, format=format, rotary=True, window=0)
+    attention = Attention(*sizes, format=format, pairs=d_k // 2, window=0)
     Q, K, V = random(1, 41, heads * d_k), random(2, 41, kv_heads * d_k), random(3, 41, kv_heads * d_k)
     first, second = attention.text(64), attention.text(96)
     second[:] = 1
@@ -388,7 +392,7 @@ def test_a_copied_beginning_is_as_good_as_a_read_one(kernels, format, sizes, len
 def test_a_damaged_number_is_not_rounded_into_a_plausible_one(kernels):
     native.regard_choose(kernels.encode())
     for damage in (math.nan, math.inf):
-        attention = Attention(2, 1, 40, format="Q8_0", rotary=False, window=0)
+        attention = Attention(2, 1, 40, format="Q8_0", pairs=0, window=0)
         Q, K, V = random(1, 3, 80), random(2, 3, 40), random(3, 3, 40)
         K[1, 37] = V[1, 2] = damage
         text = attention.text(32)
@@ -401,7 +405,7 @@ def test_a_damaged_number_is_not_rounded_into_a_plausible_one(kernels):
 
 
 def softmax_of_what_is_seen(attention, Q, K, V):
-    """Each query by itself over the keys and values (kv_heads, N, d_k) that it sees, in float64."""
+    """Each query by itself over the keys and values (kv_heads, N, d_k) that it attends to, in float64."""
     heads, kv_heads, d_k = attention.sizes
     Z = np.empty((len(Q), heads, d_k))
     for i, h in np.ndindex(len(Q), heads):
@@ -425,10 +429,10 @@ DAMAGES = {  # token, and what it holds in its first number; tokens 0…127 are 
 @pytest.mark.parametrize("format", ["F32", "F16", "Q8_0"])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("window", [0, 50])
-def test_damage_reaches_every_query_that_looks_at_it_and_no_other(kernels, format, damage, window):
+def test_nan_reaches_every_query_that_attends_to_it_and_no_other(kernels, format, damage, window):
     """In slots whose last tokens were all NaN; with grouped heads; as a prompt and token by token."""
     native.regard_choose(kernels.encode())
-    attention = Attention(4, 2, 40, format=format, rotary=False, window=window)
+    attention = Attention(4, 2, 40, format=format, pairs=0, window=window)
     N, capacity = 200, 256
     given = {"Q": np.abs(random(1, N, 160)), "K": random(2, N, 80), "V": random(3, N, 80)}
     text, old = attention.text(capacity), np.full((capacity, 80), math.nan, np.float32)
@@ -437,7 +441,7 @@ def test_damage_reaches_every_query_that_looks_at_it_and_no_other(kernels, forma
     given[where][tokens, 0] = number
     if damage == "keys of -∞":
         given["V"][3, 39] = math.nan  # weighs nothing, but 0 · NaN is NaN
-    Z = attention(*given.values(), range(N), text.ctypes.data, capacity, 2)
+    Z = attention(given["Q"], given["K"], given["V"], range(N), text.ctypes.data, capacity, 2)
     with np.errstate(invalid="ignore"):
         K, V = (x.numpy() for x in attention.held(text, capacity, N))
         expected = softmax_of_what_is_seen(attention, given["Q"], K, V)
@@ -445,14 +449,15 @@ def test_damage_reaches_every_query_that_looks_at_it_and_no_other(kernels, forma
     np.testing.assert_allclose(Z, expected, rtol=0, atol=2e-5)
     for i in (12, 13, 62, 63, 127, 128, 130, 149, 150, 151, N - 1):  # the tokens after it are still in their slots
         row = slice(i, i + 1)
-        one = attention(*(x[row] for x in given.values()), [i], text.ctypes.data, capacity, 2)
+        Q_i, K_i, V_i = (x[row] for x in given.values())
+        one = attention(Q_i, K_i, V_i, [i], text.ctypes.data, capacity, 2)
         np.testing.assert_array_equal(one, Z[row])
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
 @given(rows=st.integers(1, 7), n=st.integers(1, 3000), k=st.integers(1, 40), seed=st.integers(0, 99))
 @settings(max_examples=30, deadline=None)
-def test_the_best_and_the_sum_of_all(kernels, rows, n, k, seed):
+def test_top_k_and_log_sum_exp(kernels, rows, n, k, seed):
     native.regard_choose(kernels.encode())
     x, k = np.round(random(seed, rows, n + 3) * 4, 1), min(k, n)  # ties; rows lie apart
     x[-1, : n // 3] = -math.inf
@@ -478,14 +483,14 @@ def test_the_best_and_the_sum_of_all(kernels, rows, n, k, seed):
 @pytest.mark.parametrize("format", ROUNDED)
 def test_nan_in_is_nan_out(format):
     """A damaged input must not be rounded into a plausible number."""
-    X, made = random(0, 2, 64), list[np.ndarray]()
+    X, weights, made = random(0, 2, 64), Given(format, W=random(1, 8, 64)), list[np.ndarray]()
     X[1, 40] = math.nan
 
     def build(builder):
         made.extend([zeros(2, 64), builder.buffer(8)])
-        builder.product(*made, "W")
+        builder.product(*made, [weights.map("W")])
 
-    plan = plan_of(build, Given(format, W=random(1, 8, 64)), 2, 1)
+    plan = plan_of(build, weights, 2, 1)
     made[0][:] = X
     run(plan, 2)
     assert np.isfinite(made[1][0]).all()

@@ -1,4 +1,6 @@
-"""Settings: what a model's file says, what a caller says over it, and how long an answer may be."""
+"""Settings: those of a model's file, those of the caller, and the length of an answer."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,21 +17,16 @@ def test_default_is_greedy_and_changes_nothing():
 
 
 def test_values_are_stored_in_one_form():
-    settings = Settings(
-        stop="END",
-        eos_token_id=2,
-        forced_eos_token_id=[2, 3],
-        bad_words_ids=[[1], [4, 5]],
-        temperature=1,
-        top_k=np.int64(5),
-    )
+    given: dict[str, Any] = {"stop": "END", "eos_token_id": 2, "forced_eos_token_id": [2, 3], "temperature": 1}
+    settings = Settings(**given, bad_words_ids=[[1], [4, 5]], top_k=np.int64(5))  # type: ignore[arg-type]
     assert settings.stop == ("END",)
     assert settings.eos_token_id == (2,)
     assert settings.forced_eos_token_id == (2, 3)
     assert settings.bad_words_ids == ((1,), (4, 5))
     assert isinstance(settings.temperature, float)
     assert type(settings.top_k) is int
-    assert Settings(stop=["a", "b", "a"], eos_token_id=[7, 7]).stop == ("a", "b")
+    twice: dict[str, Any] = {"stop": ["a", "b", "a"], "eos_token_id": [7, 7]}
+    assert (Settings(**twice).stop, Settings(**twice).eos_token_id) == (("a", "b"), (7,))
 
 
 def test_does_not_share_the_callers_dictionary():
@@ -52,8 +49,9 @@ class TestFromGenerationConfig:
         assert Settings.from_generation_config({"do_sample": True, "top_k": 0}).top_k == 0
         assert Settings.from_generation_config({"do_sample": True}).temperature == 1.0
 
-    def test_agrees_with_transformers_on_the_unsaid(self):
-        transformers = pytest.importorskip("transformers")
+    def test_defaults_agree_with_transformers(self):
+        import transformers
+
         unsaid = transformers.GenerationConfig._get_default_generation_params()
         sampling = Settings.from_generation_config({"do_sample": True})
         for name in ("temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "num_beams"):
@@ -100,13 +98,13 @@ class TestFromGenerationConfig:
         }
         assert Settings.from_generation_config(config) == Settings(stop=("###",), n=3)
 
-    def test_legacy_ways_of_writing(self):
+    def test_legacy_keys_and_values(self):
         config = {"bos_token_id": 0, "pad_token_id": -1, "force_bos_token_to_be_generated": True}
         settings = Settings.from_generation_config(config)
         assert settings.forced_bos_token_id == 0
         assert settings.pad_token_id is None
 
-    def test_new_token_counts_beat_lengths(self):
+    def test_new_token_counts_override_lengths_of_the_file(self):
         settings = Settings.from_generation_config(
             {"max_length": 20, "max_new_tokens": 5, "min_length": 9, "min_new_tokens": 2}
         )
@@ -120,13 +118,13 @@ class TestReplace:
         assert model.replace(temperature=0).temperature == 0.0
         assert model.replace(top_k=0).top_k == 0
 
-    def test_new_token_counts_displace_lengths(self):
+    def test_new_token_counts_override_lengths(self):
         model = Settings(max_length=142, min_length=56)
         assert model.replace(max_new_tokens=5).max_length is None
         assert model.replace(min_new_tokens=0).min_length == 0
         assert model.replace(top_k=5).min_length == 56
 
-    def test_beams_and_temperature_displace_each_other(self):
+    def test_beams_and_temperature_override_each_other(self):
         assert Settings(temperature=0.7).replace(num_beams=4).temperature == 0.0
         assert Settings(num_beams=4).replace(temperature=0.7).num_beams == 1
         both = Settings().replace(num_beams=4, temperature=0.7)
@@ -148,7 +146,7 @@ class TestSeed:
         assert all(isinstance(seed, int) and 0 <= seed < 2**53 for seed in seeds)
 
 
-class TestRoom:
+class TestNewTokenLimit:
     @pytest.mark.parametrize(
         ("given", "prompt", "room"),
         [
@@ -164,18 +162,18 @@ class TestRoom:
             ({"max_length": 10, "max_new_tokens": 2}, 12, 2),
         ],
     )
-    def test_room(self, given, prompt, room):
-        assert Settings(**given).room(prompt, context=16) == room
+    def test_new_token_limit(self, given, prompt, room):
+        assert Settings(**given).new_token_limit(prompt, context=16) == room
 
     @pytest.mark.parametrize("given", [{}, {"max_new_tokens": 1}, {"max_length": 100}])
-    def test_a_full_context_has_none(self, given):
+    def test_a_full_context_is_refused(self, given):
         with pytest.raises(GenerationError, match=r"16 tokens and the model's context holds 16.*at most 15"):
-            Settings(**given).room(16, context=16)
+            Settings(**given).new_token_limit(16, context=16)
 
     def test_longer_than_the_context(self):
         with pytest.raises(GenerationError, match="17 tokens"):
-            Settings(max_new_tokens=0).room(17, context=16)
+            Settings(max_new_tokens=0).new_token_limit(17, context=16)
 
     def test_max_length_used_up_by_the_prompt(self):
         with pytest.raises(GenerationError, match=r"max_length is 10 .* 12 tokens already: give max_new_tokens"):
-            Settings(max_length=10).room(12, context=16)
+            Settings(max_length=10).new_token_limit(12, context=16)

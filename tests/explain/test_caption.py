@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 import regard
-from regard.cli.stages import answers
+from regard.cli.stages import predictions
 from regard.errors import TaskError
 from regard.explain import lens
 from regard.explain.caption import captions
-from regard.explain.handout import handout
-from regard.explain.outcome import deciding, tagged
-from regard.explain.told import told
+from regard.explain.predictions import first_pieces, tagged
 from regard.explain.trace import Trace
+from regard.page.trace_json import trace_json
 from regard.store.hub import bundled
+from regard.teach.handout import handout
 
 TEXT, SITE = "One day the cat", "decoder.1.attention"
 ONE = "; 1 of 25 numbers changed by an edit"
@@ -28,7 +28,9 @@ def plain() -> Trace:
 
 
 def said(trace: Trace, site: str = SITE, head: int = 2) -> dict[str, str]:
-    return captions(trace, next(each for each in trace.graph.sites if each.site == site), head)
+    """By what a node is called within its site."""
+    found = captions(trace, next(each for each in trace.graph.sites if each.site == site), head)
+    return {name.removeprefix(f"{site}."): words for name, words in found.items()}
 
 
 def variant(folder: Path, **change: Any) -> Trace:
@@ -40,8 +42,9 @@ def variant(folder: Path, **change: Any) -> Trace:
     return regard.load(path).trace(TEXT)
 
 
-def test_as_it_was(plain):
+def test_captions_of_an_unedited_run(plain):
     assert said(plain) == {
+        "dots": "dot products",
         "scores": "divided by √32 = 5.657",
         "masked": "later tokens are hidden",
         "weights": "each row sums to 1",
@@ -63,17 +66,17 @@ def test_as_it_was(plain):
         ),
     ],
 )
-def test_what_divides_the_scores_is_what_the_config_says(tmp_path, change, words):
+def test_the_caption_of_scaling_follows_the_config(tmp_path, change, words):
     trace = variant(tmp_path, **change)
     assert said(trace)["scores"] == words
-    (node,) = [node for node in told(trace)["nodes"] if node["name"] == f"{SITE}.scores"]
+    (node,) = [node for node in trace_json(trace)["nodes"] if node["name"] == f"{SITE}.scores"]
     assert node["facts"]["said"] == words
     sheet = handout(trace, seed=3)
     assert "(q·k)/√d" not in sheet
     assert "The scores of this model are" in sheet
 
 
-def test_a_sheet_of_an_encoder_speaks_of_no_mask():
+def test_a_worksheet_of_an_encoder_mentions_no_mask():
     trace = regard.load("toy-bert").trace("The movie was [MASK].")
     assert "every key is seen" in handout(trace)
     assert "mask hides has" not in handout(trace)
@@ -94,7 +97,7 @@ def test_a_sheet_of_an_encoder_speaks_of_no_mask():
         ({f"{SITE}.Z[2, 3, 0]": "set 9"}, "Z", "the weighted sum of its values; 1 of 160 numbers changed by an edit"),
     ],
 )  # fmt: skip
-def test_an_edit_changes_what_is_said(plain, edits, step, words):
+def test_an_edit_changes_the_caption(plain, edits, step, words):
     assert said(plain.edit(edits))[step] == words
 
 
@@ -113,17 +116,17 @@ def test_only_the_first_piece_of_a_word_is_tagged():
     trace = model.trace(text)
     first = [trace.tokens[i] for i in tagged(trace)]
     assert first == ["The", "old", "k", "see", "a", "g", "."]
-    assert [token for token, _ in answers(trace)] == first
-    assert [best.piece for _, (best, *_) in answers(trace)] == [each.tag for each in model.tag(text)[0]]
-    whose = told(trace)["deciding"]
+    assert [token for token, _ in predictions(trace)] == first
+    assert [best.piece for _, (best, *_) in predictions(trace)] == [each.tag for each in model.tag(text)[0]]
+    whose = trace_json(trace)["deciding"]
     assert whose[0] is None
     assert whose[-1] is None
     assert whose[4] == 3  # ##ing
-    assert deciding(model.trace(trace.ids)) == whose  # also where only ids were given
-    assert told(regard.load("toy-bert").trace("A [MASK]."))["deciding"] is None
+    assert first_pieces(model.trace(trace.ids)) == whose  # also where only ids were given
+    assert trace_json(regard.load("toy-bert").trace("A [MASK]."))["deciding"] is None
 
 
-def test_a_picture_of_an_answer_is_of_a_word(tmp_path):
+def test_a_figure_of_a_tag_is_of_a_word(tmp_path):
     trace = regard.load("toy-bert-tags").trace("The old king")
     assert "of The" in trace.svg("output", tmp_path / "a.svg").read_text()
     with pytest.raises(TaskError, match="first piece of a word"):
@@ -133,7 +136,7 @@ def test_a_picture_of_an_answer_is_of_a_word(tmp_path):
 def test_the_tag_that_changed_most_is_a_word_s():
     before = regard.load("toy-bert-tags").trace("The old king")
     after = before.edit({"logits[0, :]": "scale -5", "logits[2, :]": "scale 0.5"})  # [CLS] moves most
-    change = after["probabilities"] - before["probabilities"]
+    change = after.tensor("probabilities") - before.tensor("probabilities")
     (most,) = before.compare(after).output(most=1)
     assert most.b - most.a == pytest.approx(float(change[2, most.id]), abs=1e-6)
     assert abs(most.b - most.a) == pytest.approx(float(change[2].abs().max()), abs=1e-6)
@@ -142,7 +145,7 @@ def test_the_tag_that_changed_most_is_a_word_s():
 # ── lenses ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_nothing_arrives_from_a_head_that_is_off(plain):
+def test_a_head_that_is_off_contributes_nothing(plain):
     for edits in ({f"{SITE}.head.2": "zero"}, {f"{SITE}.M": "zero"}):
         found = lens.contribution(plain.edit(edits), SITE, 2)
         assert not found.norms.any()
@@ -150,13 +153,13 @@ def test_nothing_arrives_from_a_head_that_is_off(plain):
     assert lens.contribution(plain.edit({f"{SITE}.head.2": "zero"}), SITE, 1).norms.any()
 
 
-def test_the_logit_lens_does_not_pass_over_an_edited_end(plain):
+def test_the_logit_lens_refuses_a_run_with_an_edited_head(plain):
     with pytest.raises(TaskError, match=r"final_norm\.out"):
         lens.logit_lens(plain.edit({"final_norm": "off"}))
     assert lens.logit_lens(plain.edit({"decoder.3.norm_2": "off"}))
 
 
-def test_an_edited_number_is_not_said_to_follow_from_its_formula(plain):
+def test_why_reports_that_a_number_was_edited(plain):
     why = plain.edit({f"{SITE}.scaling": "off"}).why(f"{SITE}.scores", (2, 3, 1))
     assert "without the edit: S[2, 3, 1] = QKᵀ" in str(why)
     hidden = plain.edit({f"{SITE}.mask[4, 1]": "hide"}).why(f"{SITE}.masked", (2, 4, 1))

@@ -9,7 +9,9 @@ from PIL import Image
 
 import regard
 from regard.errors import NotFound, TaskError
+from regard.explain.lens import logit_lens
 from regard.explain.picture import PANELS, shown
+from regard.explain.predictions import answer_positions
 from regard.explain.trace import Trace
 
 TEXTS = {"toy-gpt": "Once upon a time", "toy-bert-tags": "The old man saw", "toy-translate": "the cat sleeps"}
@@ -37,15 +39,27 @@ def test_every_panel_of_every_kind_of_model(name: str, panel: str, tmp_path: Pat
     elif panel == "tokens":
         pairs = zip(trace.tokens, trace.ids, strict=True)
         assert {f"{shown(piece)}  {id}" for piece, id in pairs} <= set(found)
+    elif panel == "heads":
+        assert {site.site.removesuffix(".attention") for site in trace.graph.sites} <= set(found)
+    elif panel == "residual":
+        *_, last = trace.spec.stacks
+        added = [n for n in trace.nodes() if n.startswith(f"{last}.") and n.endswith((".M", ".mlp.out"))]
+        assert [word for word in found if word.endswith((".M", ".mlp.out"))] == [
+            n.removeprefix(f"{last}.") for n in added
+        ]
+    elif panel == "logit_lens":
+        assert [word for word in found if word.endswith(".out")] == [row.node for row in logit_lens(trace, 0)]
     else:
-        assert found
+        assert panel == "output"
+        row = trace["probabilities"][-1 if trace.target_tokens else answer_positions(trace)[0]]
+        assert {f"{p:.3f}" for p in sorted(row.tolist())[-3:]} <= set(found)
     with Image.open(trace.png(panel, tmp_path / "a.png")) as picture:
         assert picture.format == "PNG"
         assert picture.width > 200
         assert len(picture.convert("L").getcolors() or range(257)) > 2, "not blank"
 
 
-def test_the_numbers_are_the_runs(toy: Trace, tmp_path: Path) -> None:
+def test_the_figure_has_the_numbers_of_the_run(toy: Trace, tmp_path: Path) -> None:
     site = "decoder.2.attention"
     found = words(toy.svg("attention", tmp_path / "a.svg", site=site, head=3))
     assert [f"{a:.2f}" for a in toy[f"{site}.weights"][3].flatten().tolist()] == [
@@ -59,7 +73,7 @@ def test_the_numbers_are_the_runs(toy: Trace, tmp_path: Path) -> None:
     assert any(word.endswith(f"  {float(best):.2f}") for word in lens)
 
 
-def test_one_site_of_the_heads(toy: Trace, tmp_path: Path) -> None:
+def test_heads_of_one_site(toy: Trace, tmp_path: Path) -> None:
     every = ET.parse(toy.svg("heads", tmp_path / "all.svg"))
     one = ET.parse(toy.svg("heads", tmp_path / "one.svg", site="decoder.1.attention"))
     assert sum(1 for _ in every.iter(f"{SVG}image")) == 16
@@ -90,12 +104,12 @@ def test_the_same_run_gives_the_same_bytes(toy: Trace, tmp_path: Path) -> None:
         ("attention", {"site": "decoder.9.attention"}, NotFound, "decoder.3.attention"),
         ("attention", {"head": 4}, NotFound, "0 to 3"),
         ("attention", {"token": 1}, TaskError, "it takes site and head"),
-        ("tokens", {"token": 1}, TaskError, "no choices"),
+        ("tokens", {"token": 1}, TaskError, "no options"),
         ("residual", {"token": 99}, NotFound, "no token 99"),
         ("residual", {"stack": "encoder"}, NotFound, "it has decoder"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(
+def test_what_cannot_be_drawn_is_refused(
     toy: Trace, tmp_path: Path, panel: str, which: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):

@@ -15,11 +15,11 @@ import pytest
 import regard
 import tiny_text
 from hostile import cheap
+from regard.batch.task import files_sha256
 from regard.errors import RegardError
-from regard.modelfile import SMALL, open_file, read_file
-from regard.serve.frames import probes_of
-from regard.serve.job import fingerprint
-from regard.store.open import open_model
+from regard.page.training_frames import probes_of
+from regard.safe_open import SMALL, open_file, read_file
+from regard.store.open_model import open_model
 from regard.text.tokenizer import load_tokenizer
 from regard.train.checkpoint import sha256
 from regard.train.metrics import read_metrics
@@ -101,7 +101,7 @@ def test_a_file_of_a_run_that_is_no_honest_file(tmp_path: Path, name: str, kind:
         READERS[name](tmp_path)
 
 
-@pytest.mark.parametrize("work", [sha256, lambda path: fingerprint(path.parent)])
+@pytest.mark.parametrize("work", [sha256, lambda path: files_sha256(path.parent)])
 def test_what_is_hashed_is_a_regular_file(tmp_path: Path, work: Callable[[Path], str]) -> None:
     fifo(tmp_path / "config.json")
     with pytest.raises(RegardError, match="is not a regular file"):

@@ -2,6 +2,7 @@
 
 import math
 import time
+from typing import Any
 
 import pytest
 
@@ -85,12 +86,12 @@ def test_refused(name, value, allowed):
 
 def test_ten_thousand_stop_strings():
     with pytest.raises(GenerationError, match="stop has 10000 strings: it must be a list of at most 64"):
-        Settings(stop=[str(i) for i in range(10_000)])
+        Settings(stop=tuple(str(i) for i in range(10_000)))
 
 
 def test_too_many_bad_words():
     with pytest.raises(GenerationError, match="bad_words_ids has 10001 words"):
-        Settings(bad_words_ids=[[1]] * 10_001)
+        Settings(bad_words_ids=((1,),) * 10_001)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +144,10 @@ def test_what_does_not_fit_the_model():
 
 @pytest.mark.parametrize("name", ["forced_bos_token_id", "forced_eos_token_id"])
 def test_a_token_both_forced_and_banned(name):
-    Settings(**{name: 0}, suppress_tokens=[1]).check(n_vocab=10, context=8)
+    forced: dict[str, Any] = {name: 0}
+    Settings(**forced, suppress_tokens=(1,)).check(n_vocab=10, context=8)
     with pytest.raises(GenerationError, match=f"{name} is .*0.*a token that suppress_tokens does not ban"):
-        Settings(**{name: 0}, suppress_tokens=[0]).check(n_vocab=10, context=8)
+        Settings(**forced, suppress_tokens=(0,)).check(n_vocab=10, context=8)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,8 @@ def test_a_models_file_is_named(bad):
 
 def test_refusal_is_quick_and_short_for_huge_values():
     began = time.thread_time()
-    for value in (["x"] * 1_000_000, "x" * 10_000_000):
+    values: tuple[Any, ...] = (["x"] * 1_000_000, "x" * 10_000_000)
+    for value in values:
         with pytest.raises(GenerationError) as refusal:
             Settings(stop=value)
         assert len(str(refusal.value)) < 300

@@ -13,13 +13,12 @@ import regard
 import tiny_tokenizers
 from hostile import refusal
 from regard.errors import ConfigError
+from regard.model.build import build, parameters_of
 from regard.model.registry import family_of, spec_of
-from regard.model.transformer import build
 from regard.store.gguf import read_gguf
 from regard.store.gguf_write import write_gguf
-from regard.store.named import Planned
-from regard.store.open import Pooling
-from regard.store.save import save_gguf
+from regard.store.named_tensors import Planned
+from regard.store.save_model import ModelFiles, save_gguf
 from regard.text.tokenizer import Tokenizer
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "rope_theta": 10000.0, "original_max_position_embeddings": 32}
@@ -51,8 +50,8 @@ def ggufs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         spec = spec_of(config)
         raw = tiny_tokenizers.wordpiece() if kind == "bert" else tiny_tokenizers.byte_level()
         roles = {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]"} if kind == "bert" else {"eos": "<|endoftext|>"}
-        net, tokenizer = build(spec), Tokenizer(raw, specials=roles)
-        made[kind] = save_gguf(directory / "m.gguf", net, spec, family_of(kind), config, tokenizer, Pooling())
+        weights, tokenizer = parameters_of(build(spec)), Tokenizer(raw, specials=roles)
+        made[kind] = save_gguf(directory / "m.gguf", ModelFiles(weights, spec, family_of(kind), config, tokenizer))
     return made
 
 

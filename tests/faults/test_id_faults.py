@@ -13,10 +13,10 @@ from tokenizers import processors
 
 import regard
 import tiny_tokenizers
-from regard.engine.fast import FastDecoder
-from regard.engine.lanes import NativeLanes, Piece
+from regard.engine.native_engine import NativeDecoder
+from regard.engine.slots import NativeSlots, SlotInput
 from regard.errors import GenerationError, RegardError, TaskError, TokenizerError, TooLong, UnknownId
-from regard.store import open as opening
+from regard.text import gguf_vocab
 from regard.text.tokenizer import Tokenizer
 
 BEYOND = 10**7
@@ -66,10 +66,11 @@ def test_ids_of_a_training_runs_post_processor(tiny_model: Any, tmp_path: Path) 
 def test_ids_of_a_gguf_file(tiny_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its tokenizer, too, is compared with its embedding, with what it puts around texts."""
     file = regard.load(tiny_model("decoder")).save(tmp_path / "model.gguf", "gguf")
-    assert regard.load(file).generate("the cat", max_new_tokens=1) is not None
+    expected = regard.load(tiny_model("decoder")).generate("the cat", max_new_tokens=3)
+    assert regard.load(file).generate("the cat", max_new_tokens=3) == expected
     raw = tiny_tokenizers.byte_level()
     raw.post_processor = template(BEYOND)
-    monkeypatch.setattr(opening, "tokenizer_from_gguf", lambda metadata, where: Tokenizer(raw, where=where))
+    monkeypatch.setattr(gguf_vocab, "tokenizer_from_gguf", lambda metadata, where: Tokenizer(raw, where=where))
     with pytest.raises(TokenizerError, match=r"model\.gguf puts the id 10000000 around texts"):
         regard.load(file)
 
@@ -155,7 +156,9 @@ def test_ids_that_are_no_whole_numbers(saved: Any, wrong: Any) -> None:
     if wrong is not True:
         with pytest.raises(TaskError, match="whole numbers"):
             model([1, wrong])
-    assert isinstance(model.generate(np.array([1, 2]), max_new_tokens=1), str)
+    ids = model.answers([1, 2], max_new_tokens=3)[0][0].ids
+    array: Any = np.array([1, 2])
+    assert model.answers(array, max_new_tokens=3)[0][0].ids == ids
 
 
 def test_token_types(saved: Any) -> None:
@@ -170,11 +173,11 @@ def test_token_types(saved: Any) -> None:
 def test_the_engine_refuses_ids(saved: Any, id: int) -> None:
     engine = regard.load(saved("gpt2")).engine
     assert engine is not None
-    lanes = NativeLanes(engine, 1, 32)
-    for work in (lambda: FastDecoder(engine, [[1, id]], 4).start(), lambda: lanes.feed([Piece(0, [id], True)])):
+    lanes = NativeSlots(engine, 1, 32)
+    for work in (lambda: NativeDecoder(engine, [[1, id]], 4).prefill(), lambda: lanes.feed([SlotInput(0, [id], True)])):
         with pytest.raises(UnknownId, match=f"hold {id}, "):
             work()
-    assert np.isfinite(lanes.feed([Piece(0, [70], True)])).all()
+    assert np.isfinite(lanes.feed([SlotInput(0, [70], True)])).all()
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bart", "marian"])
@@ -183,16 +186,16 @@ def test_the_engine_refuses_positions(saved: Any, name: str) -> None:
     model = regard.load(saved(name))
     engine = model.engine
     assert engine is not None
-    text = engine.text(64)
+    text = engine.new_cache(64)
     most = 64 if name == "llama" else 40
-    sources = engine.sources([[3, 4]]) if engine.crossed else None
-    engine.write([text], [[5] * most], text.capacity, sources)
-    with pytest.raises(TooLong, match=f"{most + 1} tokens, but there is room for {most}"):
-        engine.write([text], [[5]], text.capacity, sources)
+    sources = engine.encode_sources([[3, 4]]) if engine.cross_layout else None
+    engine.forward([text], [[5] * most], text.capacity, sources)
+    with pytest.raises(TooLong, match=f"{most + 1} tokens, but the limit is {most}"):
+        engine.forward([text], [[5]], text.capacity, sources)
     assert text.length == most
     if sources:
-        with pytest.raises(TooLong, match=r"room for 40"):
-            engine.sources([[3] * 41])
+        with pytest.raises(TooLong, match=r"the limit is 40"):
+            engine.encode_sources([[3] * 41])
 
 
 def test_c_looks_for_itself(saved: Any) -> None:
@@ -200,29 +203,29 @@ def test_c_looks_for_itself(saved: Any) -> None:
     model = regard.load(saved("bart"))
     engine = model.engine
     assert engine is not None
-    assert engine.writer is not None
-    assert engine.reader is not None
-    text, (source,) = engine.text(32), engine.sources([[3, 4]])
-    engine.write([text], [[5, 6]], text.capacity, [source])
-    rows, reading = engine.writer.rows, engine.reader.rows
+    assert engine.decoder is not None
+    assert engine.encoder is not None
+    text, (source,) = engine.new_cache(32), engine.encode_sources([[3, 4]])
+    engine.forward([text], [[5, 6]], text.capacity, [source])
+    rows, reading = engine.decoder.rows, engine.encoder.rows
 
-    def run(array: Any, value: int, side: Any = engine.writer) -> None:
+    def run(array: Any, value: int, side: Any = engine.decoder) -> None:
         before = array[0]
         array[0] = value
         try:
-            side.run(2, 1 if side is engine.writer else 0)
+            side.run(2, 1 if side is engine.decoder else 0)
         finally:
             array[0] = before
 
     for id in (-1, 61, BEYOND, 2**31 - 1):
-        for array, side in ((rows.ids, engine.writer), (reading.ids, engine.reader)):
+        for array, side in ((rows.ids, engine.decoder), (reading.ids, engine.encoder)):
             with pytest.raises(GenerationError, match="no row in the model's embedding"):
                 run(array, id, side)
     for position in (-1, 32, 40, BEYOND, 2**31 - 1):
-        for array, side in ((rows.positions, engine.writer), (reading.positions, engine.reader)):
+        for array, side in ((rows.positions, engine.decoder), (reading.positions, engine.encoder)):
             with pytest.raises(GenerationError, match="position is beyond"):
                 run(array, position, side)
-    for array, side in ((rows.lengths, engine.writer), (reading.visible, engine.reader)):
+    for array, side in ((rows.lengths, engine.decoder), (reading.visible, engine.encoder)):
         with pytest.raises(GenerationError, match="position is beyond"):
             run(array, 33, side)
     with pytest.raises(GenerationError, match="does not fit"):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,11 +13,12 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
+import regard
 import serving
 from hostile import cheap
-from regard.serve import shallow
-from regard.serve.reading import LONG_TEXTS
-from regard.serve.wire import ChatWish, DetokenizeWish, EmbeddingWish, TextWish
+from regard.serve import json_limits
+from regard.serve.embeddings import LONG_TEXTS
+from regard.serve.request_schema import ChatRequest, CompletionRequest, DetokenizeRequest, EmbeddingRequest
 from regard.text.tokenizer import Tokenizer
 
 LONG = "the cat sat on the mat, 12 times " * 60_000  # close to the most that a body may have
@@ -117,15 +119,27 @@ def test_a_long_text_is_tokenised_and_ids_are_read_back(server: httpx.Client) ->
     assert found["count"] == len(found["tokens"]) > 100_000
 
 
+@pytest.mark.parametrize("text", ["the cat " * 70_000, "字" * 200_000, "\ud800" * 200_000])
+def test_what_is_tokenised_without_a_context_has_a_limit_of_its_own(server: httpx.Client, text: str) -> None:
+    with cheap(seconds=1, megabytes=50):
+        body = json.dumps({"model": serving.CHAT, "prompt": text})
+        answer = server.post("/tokenize", content=body, headers={"Content-Type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "prompt")
+    assert re.fullmatch(
+        r"prompt has [56]\d\d,000 bytes; 524,288 are tokenised at once: send it in parts\.", error["message"]
+    )
+
+
 @pytest.mark.parametrize(
     ("wish", "given"),
     [
-        (TextWish, {"prompt": [-1] * 500_000}),
-        (TextWish, {"prompt": [[1]] * 500_000}),
-        (EmbeddingWish, {"input": [""] * 500_000}),
-        (DetokenizeWish, {"tokens": ["x"] * 500_000}),
-        (ChatWish, {"messages": [{"role": "user", "content": [{"type": "picture"}] * 60_000}]}),
-        (ChatWish, {"messages": [{}] * 500_000}),
+        (CompletionRequest, {"prompt": [-1] * 500_000}),
+        (CompletionRequest, {"prompt": [[1]] * 500_000}),
+        (EmbeddingRequest, {"input": [""] * 500_000}),
+        (DetokenizeRequest, {"tokens": ["x"] * 500_000}),
+        (ChatRequest, {"messages": [{"role": "user", "content": [{"type": "picture"}] * 60_000}]}),
+        (ChatRequest, {"messages": [{}] * 500_000}),
     ],
 )
 def test_many_bad_items_are_refused_for_the_first(wish: Any, given: dict[str, Any]) -> None:
@@ -137,26 +151,75 @@ def test_many_bad_items_are_refused_for_the_first(wish: Any, given: dict[str, An
 
 def test_a_large_body_is_parsed_in_a_thread(monkeypatch: pytest.MonkeyPatch, server: httpx.Client) -> None:
     threads = list[bool]()
-    parsed = shallow.parsed
+    parsed = json_limits.parse
 
     def seen(body: bytes) -> Any:
         threads.append(loop_runs_here())
         return parsed(body)
 
-    monkeypatch.setattr(shallow, "parsed", seen)
+    monkeypatch.setattr(json_limits, "parse", seen)
     for text in ("the", LONG):
         server.post("/v1/completions", json=asked("/v1/completions", text))
     assert threads == [True, False]
 
 
+def test_large_bodies_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch, server: httpx.Client) -> None:
+    """Several threads that hold Python's lock would leave little of it to those that write."""
+    at_work, most, lock, parsed = 0, 0, threading.Lock(), json_limits.parse
+
+    def counted(body: bytes) -> Any:
+        nonlocal at_work, most
+        with lock:
+            at_work += 1
+            most = max(most, at_work)
+        time.sleep(0.02)  # in which another would begin
+        with lock:
+            at_work -= 1
+        return parsed(body)
+
+    monkeypatch.setattr(json_limits, "parse", counted)
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: server.post("/v1/completions", json=asked("/v1/completions", LONG)), range(6)))
+    assert most == 1
+
+
+def test_a_body_with_few_brackets_is_not_searched_for_those_in_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = list[bytes]()
+    structure = json_limits.structure
+
+    def noted(body: bytes) -> bytes:
+        searched.append(body)
+        return structure(body)
+
+    monkeypatch.setattr(json_limits, "structure", noted)
+    for text in ("很久以前" * 10_000, "[" * 100, "[{" * 40_000, ":" * 40_000):
+        assert json_limits.parse(json.dumps({"prompt": text}).encode()) == {"prompt": text}
+    assert len(searched) == 3
+
+
+def test_a_text_to_embed_is_tokenised_once(monkeypatch: pytest.MonkeyPatch, server: httpx.Client) -> None:
+    again, encode_batch = list[str](), Tokenizer.encode_batch
+
+    def seen(self: Tokenizer, texts: Any, **given: Any) -> list[list[int]]:
+        again.extend(texts)
+        return encode_batch(self, texts, **given)
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", seen)
+    texts = ["the cat " * 10, "a" * 500_000]
+    found = server.post("/v1/embeddings", json={"model": "toy-bert", "input": texts}).json()["data"]
+    assert not again
+    for each, vector in zip(found, regard.load("toy-bert").embed(texts).tolist(), strict=True):
+        assert each["embedding"] == pytest.approx(vector, abs=1e-6)
+
+
 @pytest.mark.parametrize("body", [b'"\\' * 700_000, b'"' * 1_400_000, b"[" * 1_400_000, b"\\" * 1_400_000])
 def test_the_depth_of_any_body_is_found_in_linear_time_and_memory(body: bytes) -> None:
     with cheap(seconds=5, megabytes=200):  # what is quadratic takes hours
-        shallow.depth(shallow.structure(body))
-    assert shallow.depth(shallow.structure(json.dumps({"a": ['\\["[' * 1000]}).encode())) == 2
+        json_limits.depth(json_limits.structure(body))
+    assert json_limits.depth(json_limits.structure(json.dumps({"a": ['\\["[' * 1000]}).encode())) == 2
 
 
 def test_the_page_reads_long_texts_no_further_than_it_may(server: httpx.Client) -> None:
     answer = server.post("/api/trace", json={"model": serving.CHAT, "text": "the cat " * 2400})
     assert answer.status_code == 400
-    assert re.search(r"has [\d,]+ tokens; with tiny-chat, 256 can be looked into", answer.text)
+    assert re.search(r"has [\d,]+ tokens; with tiny-chat, at most 256 can be traced", answer.text)

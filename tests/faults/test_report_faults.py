@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard.errors import ConfigError, DataError, NotFound, RegardError
-from regard.train.metrics import LONGEST_LINE, read_metrics
+from regard.train.metrics import MAX_LINE_BYTES, read_metrics
 from regard.train.report import draw, summarise
 
 STEP = {"step": 1, "loss": 2.5, "lr": 1e-3, "grad_norm": 1.0, "layer_norms": {"embed": 0.5}, "rate": 10.0, "memory": 90}
@@ -38,7 +38,7 @@ DAMAGED = {
     "entropy-no-heads": b'{"step": 1, "entropy": {"a": []}}',
     "entropy-text": b'{"step": 1, "entropy": {"a": ["x"]}}',
     "deep": b"[" * 200_000,
-    "long": b'{"step": 1, "x": "' + b"x" * LONGEST_LINE + b'"}',
+    "long": b'{"step": 1, "x": "' + b"x" * MAX_LINE_BYTES + b'"}',
 }
 ODD = [  # which the loop might write
     {**STEP, "loss": math.nan, "lr": math.inf, "layer_norms": {}},
@@ -61,7 +61,7 @@ def test_a_damaged_line_is_passed_over(kind, tmp_path, caplog):
     good = [json.dumps(line).encode() for line in (STEP, EVAL, LOOK)]
     run = written(tmp_path / "run", good[0], DAMAGED[kind], *good[1:], b"", DAMAGED[kind])
     assert read_metrics(run) == [STEP, EVAL, LOOK]
-    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["2 damaged lines are passed over"]
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == ["2 damaged lines are skipped"]
 
 
 @pytest.mark.filterwarnings("default")  # matplotlib's own about fonts and empty pictures
@@ -103,11 +103,11 @@ def test_places_that_cannot_be(tmp_path):
 def test_the_command_reports_a_damaged_run(tmp_path):
     run = written(tmp_path / "run", json.dumps(STEP).encode(), *DAMAGED.values())
     done = subprocess.run(
-        [sys.executable, "-m", "regard.cli", "report", str(run)], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "regard", "report", str(run)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0
     assert done.stdout.startswith(f"{run}: 1 steps, training loss 2.5000\n")
-    assert done.stderr == f"regard: {run / 'metrics.jsonl'}: {len(DAMAGED)} damaged lines are passed over\n"
+    assert done.stderr == f"regard: {run / 'metrics.jsonl'}: {len(DAMAGED)} damaged lines are skipped\n"
 
 
 # ── eval ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -126,7 +126,7 @@ def test_a_task_is_the_model_s_or_refused(task, model, text):
     own = {"toy-gpt": "lm", "toy-bert": "mlm", "toy-translate": "translate", "toy-bert-sentiment": "classify"}[model]
     if task == own or (task == "chat" and own == "lm"):
         return
-    with pytest.raises(RegardError, match=f"cannot be judged as one for {task}|no task {task!r}"):
+    with pytest.raises(RegardError, match=f"cannot be evaluated as one for {task}|no task {task!r}"):
         regard.load(model).evaluate(text, task=task)
 
 

@@ -16,34 +16,35 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import torch
 from pydantic import ValidationError
 
 import regard
 import serving
-from regard.engine.lanes import NativeLanes
+from regard.engine.slots import NativeSlots
+from regard.engine.top_k import Floats
 from regard.serve import guard
-from regard.serve.engines import Engines
-from regard.serve.guard import MOST_HEADERS
-from regard.serve.journal import Lines
-from regard.serve.openai import MOST_BODY
-from regard.serve.shallow import MOST_DEPTH, MOST_PARTS, depth, parts, structure
-from regard.serve.shelf import Shelf
-from regard.serve.wire import TextWish
+from regard.serve.access_log import JsonFormatter
+from regard.serve.guard import MAX_HEADERS
+from regard.serve.json_limits import MAX_DEPTH, MAX_PARTS, depth, parts, structure
+from regard.serve.model_registry import ModelRegistry
+from regard.serve.openai import MAX_BODY
+from regard.serve.request_schema import CompletionRequest
+from regard.serve.served_models import ServedModels
 
 KEY = "a key that nobody knows"
-ASK = {"model": "toy-gpt", "prompt": "The old king", "temperature": 0, "max_tokens": 8}
+ASK: dict[str, Any] = {"model": "toy-gpt", "prompt": "The old king", "temperature": 0, "max_tokens": 8}
+NOBODY: Any = None  # no application behind the door
 LONG = ASK | {"max_tokens": 120, "logit_bias": {"0": -100}}  # the end token is out of reach
 
 
-class Gated(NativeLanes):
+class Gated(NativeSlots):
     """Lanes whose steps can be stopped, slowed, or made to fail on a token."""
 
     gate = threading.Event()
     pause = 0.0
     poison = -1
 
-    def feed(self, pieces: Any) -> torch.Tensor:
+    def feed(self, pieces: Any) -> Floats:
         self.gate.wait()
         time.sleep(self.pause)
         if any(self.poison in piece.ids for piece in pieces):
@@ -53,7 +54,7 @@ class Gated(NativeLanes):
 
 @pytest.fixture
 def gated(monkeypatch) -> Iterator[type[Gated]]:
-    monkeypatch.setattr(regard.Model, "lanes", lambda model, slots, room: Gated(model.engine, slots, room))
+    monkeypatch.setattr(regard.Model, "slots", lambda model, count, capacity: Gated(model.engine, count, capacity))
     Gated.gate.set()
     yield Gated
     Gated.gate.set()
@@ -72,7 +73,7 @@ def served(page: Path, *, unread: int | None = None, **settings: Any) -> Iterato
     app = serving.server_of(["toy-gpt"], page, **settings)
     with serving.running(app, unread=unread) as address, httpx.Client(base_url=address, timeout=60) as client:
         try:
-            yield client, app.state.engines
+            yield client, app.state.served
         finally:
             Gated.gate.set()
 
@@ -83,8 +84,8 @@ def plain(page) -> Iterator[httpx.Client]:
         yield client
 
 
-def counts(engines: Any) -> Any:
-    return engines.engine("toy-gpt").scheduler.counts()
+def counts(models: Any) -> Any:
+    return models.get("toy-gpt").scheduler.counts()
 
 
 # ── too large ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -92,7 +93,7 @@ def counts(engines: Any) -> Any:
 
 @pytest.mark.parametrize("said", [True, False])
 def test_a_body_over_the_limit_is_413(plain, said):
-    body = json.dumps(ASK | {"prompt": "a" * MOST_BODY}).encode()
+    body = json.dumps(ASK | {"prompt": "a" * MAX_BODY}).encode()
     content = body if said else iter([body[:1000], body[1000:]])
     answer = plain.post("/v1/completions", content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 413
@@ -100,12 +101,12 @@ def test_a_body_over_the_limit_is_413(plain, said):
 
 
 def test_headers_over_the_limit_are_431(plain):
-    answer = plain.get("/v1/models", headers={"X-Long": "a" * MOST_HEADERS})
+    answer = plain.get("/v1/models", headers={"X-Long": "a" * MAX_HEADERS})
     assert answer.status_code == 431
     assert "headers" in answer.json()["error"]["message"]
-    many = [(f"X-{i}", "a" * 100) for i in range(MOST_HEADERS // 100)]
+    many = [(f"X-{i}", "a" * 100) for i in range(MAX_HEADERS // 100)]
     assert plain.get("/v1/models", headers=many).status_code == 431
-    assert plain.get("/v1/models", headers={"X-Long": "a" * (MOST_HEADERS // 2)}).status_code == 200
+    assert plain.get("/v1/models", headers={"X-Long": "a" * (MAX_HEADERS // 2)}).status_code == 200
 
 
 def test_headers_without_end_are_cut_off(plain):
@@ -116,12 +117,12 @@ def test_headers_without_end_are_cut_off(plain):
     assert plain.get("/health").status_code == 200
 
 
-@pytest.mark.parametrize("levels", [MOST_DEPTH + 1, 100_000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 100_000])
 def test_json_nested_too_deep_is_400(plain, levels):
     body = b'{"model": "toy-gpt", "prompt": ' + b"[" * levels + b"]" * levels + b"}"
     answer = plain.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"] == f"The JSON is nested deeper than {MOST_DEPTH} levels."
+    assert answer.json()["error"]["message"] == f"The JSON is nested deeper than {MAX_DEPTH} levels."
 
 
 def test_structure_is_of_brackets_and_not_of_texts():
@@ -132,7 +133,7 @@ def test_structure_is_of_brackets_and_not_of_texts():
     assert (depth(b"{:[{:[]}]}"), depth(b"]]["), depth(b""), parts(b"{:[{:[]}]}")) == (4, 0, 0, 6)
     begin = time.thread_time()
     for body in (rb'"\"', rb"\"", rb'"', rb"[", rb'"a":'):
-        depth(structure(body * (MOST_BODY // len(body))))
+        depth(structure(body * (MAX_BODY // len(body))))
     assert time.thread_time() - begin < 3
 
 
@@ -152,13 +153,13 @@ MANY_WRONG: dict[str, dict[str, Any]] = {
 def test_a_body_of_a_million_mistakes_is_refused_for_the_first(plain, name):
     """While it is checked nobody else is served."""
     body = json.dumps(ASK | MANY_WRONG[name]).encode()
-    assert len(body) <= MOST_BODY
+    assert len(body) <= MAX_BODY
     said = plain.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
     assert said.status_code == 400
     assert len(said.content) < 1000
     begin = time.process_time()
     with pytest.raises(ValidationError) as wrong:
-        TextWish.model_validate(json.loads(body) if parts(structure(body)) <= MOST_PARTS else {})
+        CompletionRequest.model_validate(json.loads(body) if parts(structure(body)) <= MAX_PARTS else {})
     assert wrong.value.error_count() < 10
     assert time.process_time() - begin < 1
 
@@ -229,9 +230,9 @@ def test_keys_are_compared_in_constant_time(monkeypatch):
         return a == b
 
     monkeypatch.setattr(guard.hmac, "compare_digest", compare)
-    door = guard.Guard(None, "127.0.0.1", key=KEY)
+    door = guard.Guard(NOBODY, "127.0.0.1", key=KEY)
     headers = ["", "Bearer x", f"Bearer {KEY}", f"Basic {'A' * 400}", f"Digest {KEY}", "Bearer " + "y" * 1000]
-    assert [door.knows(header) for header in headers] == [False, False, True, False, False, False]
+    assert [door.is_authorized(header) for header in headers] == [False, False, True, False, False, False]
     assert compared == [(32, 32)] * len(headers)
 
 
@@ -244,7 +245,9 @@ def test_logs_have_no_key_no_prompt_and_no_answer(page, caplog, gated):
         gated.poison = regard.load("toy-gpt").tokenizer.encode(" king")[0]
         assert client.post("/v1/completions", json=ASK, headers=good).status_code == 500
         client.request("SECRETMETHOD", "/secret-path", headers=good)
-    lines = [Lines().format(record) for record in caplog.records if record.name.startswith(("regard", "uvicorn"))]
+    lines = [
+        JsonFormatter().format(record) for record in caplog.records if record.name.startswith(("regard", "uvicorn"))
+    ]
     facts = [json.loads(line) for line in lines]
     requests = [line for line in facts if line.get("event") == "request"]
     assert [line["status"] for line in requests] == [200, 401, 400, 500, 404]
@@ -279,21 +282,21 @@ def test_another_origin_is_refused(plain, origin):
 
 def test_behind_a_name_the_key_is_what_counts():
     """Listening to the world with a key, any name will do; without one, only addresses."""
-    assert guard.Guard(None, "0.0.0.0", key=KEY).is_us("models.example:8000")
-    assert not guard.Guard(None, "0.0.0.0").is_us("models.example:8000")
-    assert not guard.Guard(None, "127.0.0.1", key=KEY).is_us("models.example:8000")
+    assert guard.Guard(NOBODY, "0.0.0.0", key=KEY).is_own_host("models.example:8000")
+    assert not guard.Guard(NOBODY, "0.0.0.0").is_own_host("models.example:8000")
+    assert not guard.Guard(NOBODY, "127.0.0.1", key=KEY).is_own_host("models.example:8000")
 
 
 # ── too many, too slow, gone ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_when_the_queue_is_full_the_rest_are_429_and_the_accepted_are_served(page, gated):
-    with served(page, slots=2, queue=2) as (client, engines):
+    with served(page, slots=2, queue=2) as (client, models):
         expected = client.post("/v1/completions", json=ASK).json()["choices"][0]["text"]
         gated.gate.clear()
         with ThreadPoolExecutor(8) as pool:
             first = [pool.submit(client.post, "/v1/completions", json=ASK) for _ in range(4)]
-            serving.until(lambda: counts(engines).busy + counts(engines).waiting == 4)
+            serving.until(lambda: counts(models).busy + counts(models).waiting == 4)
             refused = [client.post("/v1/completions", json=ASK | {"stream": stream}) for stream in (False, True)]
             gated.gate.set()
             accepted = [future.result() for future in first]
@@ -314,38 +317,38 @@ def send(door: socket.socket, wish: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_when_the_client_is_gone_its_slot_is_free_within_a_step(page, gated, stream):
-    with served(page, slots=1, queue=4) as (client, engines):
+    with served(page, slots=1, queue=4) as (client, models):
         client.post("/v1/completions", json=ASK)
         gated.pause = 0.05
-        before = counts(engines)
+        before = counts(models)
         with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as door:
             send(door, LONG | {"stream": stream})
-            serving.until(lambda: counts(engines).generated_tokens >= before.generated_tokens + 3)
-        serving.until(lambda: counts(engines).busy == 0)
-        serving.until(lambda: counts(engines).cancelled == before.cancelled + 1)
-        after = counts(engines)
+            serving.until(lambda: counts(models).generated_tokens >= before.generated_tokens + 3)
+        serving.until(lambda: counts(models).busy == 0)
+        serving.until(lambda: counts(models).cancelled == before.cancelled + 1)
+        after = counts(models)
         assert after.generated_tokens - before.generated_tokens < 60  # of 120
         gated.pause = 0.0
         assert client.post("/v1/completions", json=ASK).status_code == 200
 
 
 def test_a_client_that_goes_while_it_waits_leaves_the_queue(page, gated):
-    with served(page, slots=1, queue=1) as (client, engines):
+    with served(page, slots=1, queue=1) as (client, models):
         client.post("/v1/completions", json=ASK)
         gated.gate.clear()
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(client.post, "/v1/completions", json=ASK)
-            serving.until(lambda: counts(engines).busy == 1)
+            serving.until(lambda: counts(models).busy == 1)
             with pytest.raises(httpx.ReadTimeout), httpx.Client(base_url=client.base_url, timeout=0.5) as hasty:
                 hasty.post("/v1/completions", json=ASK)
-            serving.until(lambda: counts(engines).waiting == 0)
+            serving.until(lambda: counts(models).waiting == 0)
             gated.gate.set()
             assert first.result().status_code == 200
 
 
 def test_a_client_that_reads_nothing_holds_up_nobody(page):
     """Its answer waits in its own queue; its slot is free as soon as the text is written, and others are served."""
-    with served(page, unread=4096, slots=2, queue=8) as (client, engines):
+    with served(page, unread=4096, slots=2, queue=8) as (client, models):
         expected = client.post("/v1/completions", json=ASK).json()["choices"][0]["text"]
         doors = []
         for _ in range(2):
@@ -357,8 +360,8 @@ def test_a_client_that_reads_nothing_holds_up_nobody(page):
             doors.append(door)
         for _ in range(3):
             assert client.post("/v1/completions", json=ASK).json()["choices"][0]["text"] == expected
-        serving.until(lambda: counts(engines).busy == 0, 60)
-        assert counts(engines).finished >= 2 * 2 + 4
+        serving.until(lambda: counts(models).busy == 0, 60)
+        assert counts(models).finished >= 2 * 2 + 4
         alone = client.post("/v1/completions", json=LONG).json()["choices"][0]["text"]
         for door in doors:  # and when it reads at last, nothing is missing
             received = b""
@@ -396,7 +399,7 @@ def test_weights_that_are_cut_short_while_they_are_served_are_a_sentence(page, t
 
 
 def test_a_failing_request_fails_alone(page, gated):
-    with served(page, slots=4) as (client, engines):
+    with served(page, slots=4) as (client, models):
         model = regard.load("toy-gpt")
         other = ASK | {"prompt": "Sara loved a red ring", "max_tokens": 30}
         expected = client.post("/v1/completions", json=other).json()["choices"][0]["text"]
@@ -406,7 +409,7 @@ def test_a_failing_request_fails_alone(page, gated):
         with ThreadPoolExecutor(4) as pool:
             good = [pool.submit(client.post, "/v1/completions", json=other) for _ in range(2)]
             bad = pool.submit(client.post, "/v1/completions", json=ASK)
-            serving.until(lambda: counts(engines).busy + counts(engines).waiting == 3)
+            serving.until(lambda: counts(models).busy + counts(models).waiting == 3)
             gated.gate.set()
             assert [future.result().json()["choices"][0]["text"] for future in good] == [expected] * 2
             failed = bad.result()
@@ -417,7 +420,7 @@ def test_a_failing_request_fails_alone(page, gated):
             "param": None,
             "code": None,
         }
-        assert (counts(engines).busy, counts(engines).failed) == (0, 1)
+        assert (counts(models).busy, counts(models).failed) == (0, 1)
 
 
 def test_what_fails_after_the_first_token_ends_the_stream_in_words(page, gated):
@@ -440,36 +443,36 @@ def test_a_model_that_must_make_room_finishes_what_it_has_begun(page, tmp_path, 
     """Two models in the memory of one: the one in use is dropped, serves its request to the end, and comes back."""
     chat = serving.make_chat_model(tmp_path)
     app = serving.server_of(["toy-gpt", chat], page, slots=1)
-    shelf = app.state.engines.shelf
-    shelf._loaded.most = 1
+    registry = app.state.served.registry
+    registry._loaded.max_items = 1
     with serving.running(app) as address, httpx.Client(base_url=address, timeout=60) as client:
         expected = client.post("/v1/completions", json=LONG).json()["choices"][0]["text"]
-        first = app.state.engines.engine("toy-gpt")
+        first = app.state.served.get("toy-gpt")
         gated.gate.clear()
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(client.post, "/v1/completions", json=LONG)
             serving.until(lambda: first.scheduler.counts().busy == 1)
-            app.state.engines.engine(serving.CHAT)
-            assert [engine.name for engine in app.state.engines.running()] == [serving.CHAT]
+            app.state.served.get(serving.CHAT)
+            assert [each.name for each in app.state.served.running()] == [serving.CHAT]
             gated.gate.set()
             assert running.result().json()["choices"][0]["text"] == expected
         assert client.post("/v1/completions", json=LONG).json()["choices"][0]["text"] == expected
-        assert app.state.engines.engine("toy-gpt") is not first
+        assert app.state.served.get("toy-gpt") is not first
         assert not first.scheduler._thread.is_alive()
 
 
 def test_caches_have_a_bound_and_what_cannot_fit_is_refused(page, caplog):
     token = 2 * 4 * 128 * 4
     with caplog.at_level(logging.WARNING):
-        engines = Engines(Shelf(["toy-gpt"], most_bytes=4 * 128 * token * 3), slots=8)
-        assert engines.engine("toy-gpt").scheduler.lanes.slots == 3
-        engines.close()
+        models = ServedModels(ModelRegistry(["toy-gpt"], max_bytes=4 * 128 * token * 3), slots=8)
+        assert models.get("toy-gpt").scheduler.slots.n_slots == 3
+        models.close()
     assert "3 slots instead of 8" in caplog.text
-    small = Engines(Shelf(["toy-gpt"], most_bytes=4 * 100 * token))
+    small = ServedModels(ModelRegistry(["toy-gpt"], max_bytes=4 * 100 * token))
     with pytest.raises(regard.RegardError, match="smaller --context"):
-        small.engine("toy-gpt")
-    fits = Engines(Shelf(["toy-gpt"], most_bytes=4 * 100 * token), context=50)
-    assert fits.engine("toy-gpt").context == 50
+        small.get("toy-gpt")
+    fits = ServedModels(ModelRegistry(["toy-gpt"], max_bytes=4 * 100 * token), context=50)
+    assert fits.get("toy-gpt").context == 50
     fits.close()
 
 
@@ -486,9 +489,9 @@ def test_many_streams_with_cancellations_are_each_what_they_are_alone(page):
     with serving.running(app) as address:
         load = Load(address, "toy-gpt", expected, streams=64, cancelled=0.2)
         serving.run_async(load.run(requests=96))
-        final = counts(app.state.engines)
+        final = counts(app.state.served)
     assert load.wrong == []
-    assert load.finished + load.left == 96
-    assert load.left >= 5
+    assert load.finished + load.disconnected == 96
+    assert load.disconnected >= 5
     assert load.refused == 0
     assert (final.busy, final.waiting, final.failed) == (0, 0, 0)

@@ -29,7 +29,7 @@ def test_sigterm_lets_answers_come_to_their_end(tmp_path):
         flags = ["--threads", "1"]
         server = subprocess.Popen([*command, *flags], stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert server.stdout is not None
-        address = re.search(r"http://\S+", server.stdout.readline())[0].removesuffix("/v1")
+        address = re.findall(r"http://\S+", server.stdout.readline())[0].removesuffix("/v1")
         try:
             headers = {"Authorization": f"Bearer {KEY}"}
             with httpx.Client(base_url=address, timeout=60, headers=headers) as client:
@@ -57,14 +57,14 @@ def test_sigterm_lets_answers_come_to_their_end(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM to drain on")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_it_at_once(tmp_path, sign):
-    code = "import time; from regard.cli import serve; from regard.engine.lanes import NativeLanes as lanes\n"
+    code = "import time; from regard.cli import serve; from regard.engine.slots import NativeSlots as lanes\n"
     code += "lanes.feed = lambda self, pieces: time.sleep(600)\n"  # an answer that never comes to its end
     code += "from regard.cli.main import run; run()"
     with (tmp_path / "log").open("w+") as log:
         command = [sys.executable, "-c", code, "serve", "toy-gpt", "--port", "0"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert server.stdout is not None
-        address = re.search(r"http://\S+", server.stdout.readline())[0].removesuffix("/v1")
+        address = re.findall(r"http://\S+", server.stdout.readline())[0].removesuffix("/v1")
         try:
             with ThreadPoolExecutor(1) as pool:
                 asked = pool.submit(httpx.post, f"{address}/v1/completions", json=ASK, timeout=60)
@@ -91,12 +91,15 @@ def test_an_answer_that_the_end_came_before_is_a_503():
     async def forever(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(60)
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: Any) -> None:
         sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
 
     async def cut_off() -> None:
         scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [(b"host", b"127.0.0.1")]}
-        asked = asyncio.create_task(guard.Guard(forever, "127.0.0.1")(scope, send, send))
+        asked = asyncio.create_task(guard.Guard(forever, "127.0.0.1")(scope, receive, send))
         await asyncio.sleep(0.01)
         asked.cancel()
         await asked

@@ -9,7 +9,7 @@ import pytest
 
 import tiny_tokenizers as tiny
 from regard.errors import TemplateError
-from regard.text.chat import encode_chat, render_chat
+from regard.text.chat_template import encode_chat, render_chat
 from regard.text.tokenizer import Tokenizer
 
 HI = [{"role": "user", "content": "hi"}]

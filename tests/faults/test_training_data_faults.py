@@ -4,25 +4,26 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from regard.errors import ConfigError, DataError
-from regard.train import start
-from regard.train.data import Feed
+from regard.train import training_run
+from regard.train.data import DataLoader
+from regard.train.dataset import prepare
 from regard.train.encoding import ENCODINGS
 from regard.train.parallel import Parallel
-from regard.train.prepare import prepare
+from regard.train.preprocess import PackedTokenizer
 from regard.train.probe import Probes
 from regard.train.read import find_sources
-from regard.train.recipe import PackedTokenizer
 from regard.train.settings import TrainSettings
 from regard.train.shards import Columns
-from regard.train.start import layout_of
 from regard.train.task import task_named
-from regard.train.vocabulary import SPECIALS, train_tokenizer
+from regard.train.tokenizer import SPECIALS, train_tokenizer
+from regard.train.training_run import layout_of
 
 WORDS = "the cat sat on the old red mat and the dog ran under it".split()
 ROWS = {
@@ -46,16 +47,16 @@ class Prepared:
         labels = ("no", "yes") if task == "classify" else ()
         self.tokenizer = train_tokenizer("characters", [" ".join(WORDS)], 99, SPECIALS[task])
         self.folder, self.layout = folder / "data", layout_of(self.settings)
-        self.recipe = ENCODINGS[task](PackedTokenizer(self.tokenizer), 16, labels)
+        self.recipe: Any = ENCODINGS[task](PackedTokenizer(self.tokenizer), 16, labels)
         self.task = task_named(task)(self.settings, self.tokenizer, labels)
         self.said: list[str] = []
 
     def prepare(self) -> Columns:
         sources = find_sources(self.settings.data, self.layout)
-        return prepare(self.folder, sources, self.layout, self.recipe, say=self.said.append)
+        return prepare(self.folder, sources, self.layout, self.recipe, notify=self.said.append)
 
-    def feed(self, columns: Columns) -> Feed:
-        return Feed(self.task, columns, None, self.settings, Parallel())
+    def loader(self, columns: Columns) -> DataLoader:
+        return DataLoader(self.task, columns, None, self.settings, Parallel())
 
     def overwrite(self, name: str, value: int) -> Path:
         """All numbers of a column, in place, with the size and the times it had."""
@@ -85,13 +86,13 @@ def test_what_was_overwritten_is_made_again(task, column, tmp_path):
 def test_numbers_out_of_range_never_reach_the_network(task, column, tmp_path):
     """Not even when the manifest vouches for them, or when they change while they are mapped."""
     data = Prepared(task, tmp_path)
-    feed = data.feed(data.prepare())
-    feed.take(0)
+    loader = data.loader(data.prepare())
+    loader.micro_batches(0)
     data.overwrite(column, np.iinfo(data.recipe.columns[column]).max)
     forge(data.folder)
-    for reader in (feed, data.feed(data.prepare())):
+    for reader in (loader, data.loader(data.prepare())):
         with pytest.raises(DataError, match=f"{column} has numbers from .* where only those below"):
-            reader.take(1)
+            reader.micro_batches(1)
         with pytest.raises(DataError, match=f"{column} has numbers from"):
             reader.held_out()
 
@@ -106,23 +107,23 @@ def forge(folder: Path) -> None:
 def test_a_file_that_shrinks_is_met_before_it_is_read(tmp_path):
     """Reading on would be a bus error."""
     data = Prepared("lm", tmp_path)
-    feed = data.feed(data.prepare())
-    feed.take(0)
+    loader = data.loader(data.prepare())
+    loader.micro_batches(0)
     os.truncate(data.folder / "ids-00000.values", 2)
     with pytest.raises(DataError, match="was cut off or removed"):
-        feed.take(1)
+        loader.micro_batches(1)
     (data.folder / "ids-00000.values").unlink()
     with pytest.raises(DataError, match="was cut off or removed"):
-        feed.held_out()
+        loader.held_out()
 
 
 def test_blocks_in_batches_of_so_many_tokens(tmp_path):
     """All blocks are equally long, so a budget of tokens is a number of blocks."""
     data = Prepared("lm", tmp_path)
     data.settings = TrainSettings("lm", data.settings.data, block_size=16, batch_tokens=50)
-    (batch,) = data.feed(data.prepare()).take(0)
+    (batch,) = data.loader(data.prepare()).micro_batches(0)
     assert batch["ids"].shape == (3, 16)
-    assert data.feed(data.prepare()).tokens_at_once() == 50
+    assert data.loader(data.prepare()).tokens_per_micro_batch() == 50
 
 
 # ── probes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,24 +135,24 @@ def test_blocks_in_batches_of_so_many_tokens(tmp_path):
 def test_a_probe_without_text_is_refused(text, room, tmp_path):
     tokenizer = train_tokenizer("characters", ["a b c"], 99, SPECIALS["translate" if len(room) > 1 else "lm"])
     with pytest.raises(ConfigError, match="The probe"):
-        Probes(tmp_path, [text], tokenizer, room=room)
+        Probes(tmp_path, [text], tokenizer, max_tokens=room)
 
 
 def test_a_probe_that_is_too_long_is_cut_with_a_sentence(tmp_path):
     tokenizer, said = train_tokenizer("characters", ["a b\tc"], 99, SPECIALS["lm"]), list[str]()
-    probes = Probes(tmp_path, ["a" * 20, "b" * 100, "a\tb", "a"], tokenizer, room=(8,), say=said.append)
+    probes = Probes(tmp_path, ["a" * 20, "b" * 100, "a\tb", "a"], tokenizer, max_tokens=(8,), notify=said.append)
     assert [[len(ids) for ids in pair] for pair in probes.pairs] == [[8], [8], [3], [1]]
     assert [sentence.partition("the first ")[2] for sentence in said] == [
-        "8 of 20 tokens are looked at.",
-        "8 of 100 tokens are looked at.",
+        "8 of 20 tokens are used.",
+        "8 of 100 tokens are used.",
     ]
-    both = Probes(tmp_path, ["aaaa\tbbbb", "aaaa"], tokenizer, room=(3, 2), say=said.append)
+    both = Probes(tmp_path, ["aaaa\tbbbb", "aaaa"], tokenizer, max_tokens=(3, 2), notify=said.append)
     assert [[len(ids) for ids in pair] for pair in both.pairs] == [[3, 2], [2]]
 
 
 @pytest.mark.parametrize("task", ["lm", "translate"])
 def test_a_run_with_probes_longer_than_the_context(task, tmp_path, monkeypatch):
-    monkeypatch.setattr(start, "draw", lambda run: None)
+    monkeypatch.setattr(training_run, "draw", lambda run: None)
     torch.set_num_threads(1)
     file = tmp_path / ("t.tsv" if task == "translate" else "t.txt")
     file.write_text(ROWS[task])
@@ -168,6 +169,6 @@ def test_a_run_with_probes_longer_than_the_context(task, tmp_path, monkeypatch):
         max_steps=1,
         probes=("the cat sat on the mat", "cat\tthe cat sat on the mat"),
     )
-    start.train(settings, tell=lambda event: said.append(event.get("text", "")))
-    assert sum("tokens are looked at" in sentence for sentence in said) == 2
+    training_run.train(settings, callback=lambda event: said.append(event.get("text", "")))
+    assert sum("tokens are used" in sentence for sentence in said) == 2
     assert list((tmp_path / "run" / "frames").glob("step-*"))

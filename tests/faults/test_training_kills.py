@@ -53,7 +53,7 @@ def run_in_a_process(asked: TrainSettings, resume: bool, saving: int | None = No
         return pid
     code = 1
     try:
-        from regard.train.start import train
+        from regard.train.training_run import train
 
         if saving is not None:
             original = checkpoint.save

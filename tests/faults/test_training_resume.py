@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from regard.errors import RegardError, TrainingError
-from regard.train import checkpoint, run_directory, start
-from regard.train.metrics import LONGEST_LINE
+from regard.train import checkpoint, run_directory, training_run
+from regard.train.metrics import MAX_LINE_BYTES
 from regard.train.run_directory import LOCK, locked
 from regard.train.settings import TrainSettings
 
@@ -25,7 +26,7 @@ PACE = {"max_steps": STEPS, "warmup_steps": 2, "save_steps": 2, "eval_steps": 2,
 
 @pytest.fixture(autouse=True)
 def no_picture(monkeypatch):
-    monkeypatch.setattr(start, "draw", lambda run: None)
+    monkeypatch.setattr(training_run, "draw", lambda run: None)
 
 
 def settings(folder: Path, **given) -> TrainSettings:
@@ -39,8 +40,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("done")
     (folder / "text.txt").write_text("the cat sat on the old red mat and the dog ran under it " * 20)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(start, "draw", lambda run: None)
-        start.train(settings(folder))
+        patch.setattr(training_run, "draw", lambda run: None)
+        training_run.train(settings(folder))
     return folder
 
 
@@ -86,7 +87,10 @@ def unlink(name: str) -> Callable[[Path], None]:
 
 
 def write(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda path: bool((path / name).write_bytes(content)) and None
+    def harm(path: Path) -> None:
+        (path / name).write_bytes(content)
+
+    return harm
 
 
 def pipe(name: str) -> Callable[[Path], None]:
@@ -141,9 +145,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     **{f"truncated-{name}": truncate(name) for name in FILES},
     **{f"pipe-{name}": pipe(name) for name in FILES},
     **{f"empty-{name}": write(name, b"") for name in FILES},
-    **{
-        f"trainer-{k}": forged(checkpoint.TRAINER, lambda said, k=k, v=v: said.update({k: v})) for k, v in WRONG.items()
-    },
+    **{f"trainer-{k}": forged(checkpoint.TRAINER, partial(dict.update, **{k: v})) for k, v in WRONG.items()},
     "trainer-of-another-step": forged(checkpoint.TRAINER, lambda said: said.update(step=4)),
     "config": forged("config.json", lambda said: said.update(n_embd="many")),
     "another-network": forged("config.json", lambda said: said.update(n_embd=32)),
@@ -180,7 +182,7 @@ def test_it_ends_as_it_would_have_and_what_is_damaged_is_kept(kind, folder, done
     run = folder / "run"
     DAMAGE[kind](run / "checkpoint-6")
     harmed = state(run)["checkpoint-6"]
-    start.train(settings(folder), resume=True)
+    training_run.train(settings(folder), resume=True)
     ends = [json.loads((each / "run/checkpoint-6" / checkpoint.SUMS).read_text()) for each in (folder, done)]
     assert ends[0] == ends[1]
     assert state(run)["checkpoint-6.damaged"] == harmed
@@ -196,7 +198,7 @@ def test_links_that_point_elsewhere_are_put_right(target, folder):
     for link in ("latest", "best"):
         (run / link).unlink()
         (run / link).symlink_to(target) if target else shutil.copytree(run / "checkpoint-2", run / link)
-    start.train(settings(folder, max_steps=8), resume=True)
+    training_run.train(settings(folder, max_steps=8), resume=True)
     assert os.readlink(run / "latest") == "checkpoint-8"
     assert (run / os.readlink(run / "best")).is_dir()
 
@@ -208,8 +210,8 @@ def test_where_none_can_be_read_nothing_changes(resume, kind, folder):
     for step in (2, 4, 6):
         DAMAGE[kind](run / f"checkpoint-{step}")
     before = state(run)
-    with pytest.raises(TrainingError, match="nothing was changed" if resume else "already holds a run"):
-        start.train(settings(folder), resume=resume)
+    with pytest.raises(TrainingError, match="nothing was changed" if resume else "already has a run in it"):
+        training_run.train(settings(folder), resume=resume)
     assert state(run) == before
 
 
@@ -221,9 +223,9 @@ def test_a_run_that_ended_before_its_first_checkpoint_begins_anew(folder):
     for name in ("latest", "best"):
         (run / name).unlink()
     with pytest.raises(TrainingError, match="there is none"):
-        start.train(settings(folder), resume=True)
+        training_run.train(settings(folder), resume=True)
     logged = (run / "metrics.jsonl").read_text()
-    start.train(settings(folder))
+    training_run.train(settings(folder))
     assert (run / "metrics.jsonl.old").read_text() == logged
     assert len((run / "metrics.jsonl").read_text().splitlines()) == len(logged.splitlines())
 
@@ -235,7 +237,7 @@ def test_the_best_that_is_gone_is_forgotten(folder):
     assert best == 4  # the loss falls
     os.rename(run / "checkpoint-4", run / "gone")
     forged(checkpoint.TRAINER, lambda said: said.update(best=-1.0, best_step=1))(run / "checkpoint-2")
-    start.train(settings(folder), resume=True)
+    training_run.train(settings(folder), resume=True)
     assert os.readlink(run / "best") == "checkpoint-6"
 
 
@@ -246,8 +248,8 @@ def test_the_best_that_is_gone_is_forgotten(folder):
 def test_a_second_process_is_refused(resume, folder):
     with locked(folder / "run"):
         before = state(folder)
-        with pytest.raises(TrainingError, match="Another process trains in"):
-            start.train(settings(folder), resume=resume)
+        with pytest.raises(TrainingError, match="Another process is training in"):
+            training_run.train(settings(folder), resume=resume)
         assert state(folder) == before
 
 
@@ -257,13 +259,13 @@ def test_the_command_says_so_and_a_killed_process_holds_nothing(folder):
         f"from pathlib import Path\nfrom regard.train.run_directory import locked\nwith locked(Path({str(run)!r})):\n"
     )
     holder = [sys.executable, "-c", code + " print('held', flush=True); import time; time.sleep(600)"]
-    command = [sys.executable, "-m", "regard.cli", "train", "lm", "--resume", "--out", str(run)]
+    command = [sys.executable, "-m", "regard", "train", "lm", "--resume", "--out", str(run)]
     with subprocess.Popen(holder, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
         assert refused.returncode == 2
-        assert refused.stderr.startswith("regard: Another process trains in ")
+        assert refused.stderr.startswith("regard: Another process is training in ")
         assert refused.stderr.count("\n") == 1
         process.send_signal(signal.SIGKILL)
     assert (run / LOCK).exists()
@@ -293,12 +295,12 @@ def test_a_lock_that_its_holder_has_just_removed_is_not_taken_for_one(tmp_path, 
 
 def test_a_directory_made_for_nothing_is_gone(tmp_path):
     with pytest.raises(RegardError, match=r"text\.txt names no file"):
-        start.train(settings(tmp_path))
+        training_run.train(settings(tmp_path))
     assert not list(tmp_path.iterdir())
     (tmp_path / "run").touch()
     for out in ("run", "run/inside"):
         with pytest.raises(TrainingError, match="cannot be written to"):
-            start.train(settings(tmp_path, out=str(tmp_path / out)))
+            training_run.train(settings(tmp_path, out=str(tmp_path / out)))
 
 
 # ── metrics, settings, data ─────────────────────────────────────────────────────────────────────────────────────────
@@ -314,14 +316,18 @@ LINES = [
     b'{"step": true}',
     b"9" * 5000,
 ]
-LINES += [b'{"step": 3, "lr": 1}', b'{"step": 3, "eval": {"loss": "low"}}', b'{"step": 1' + b" " * LONGEST_LINE + b"}"]
+LINES += [
+    b'{"step": 3, "lr": 1}',
+    b'{"step": 3, "eval": {"loss": "low"}}',
+    b'{"step": 1' + b" " * MAX_LINE_BYTES + b"}",
+]
 
 
 def test_odd_metrics_are_passed_over_with_one_remark(folder, caplog):
     path = folder / "run" / "metrics.jsonl"
     good = path.read_bytes()
     path.write_bytes(b"\n".join(LINES) + b"\n" + good + good[: len(good) // 3])
-    start.train(settings(folder, max_steps=8), resume=True)
+    training_run.train(settings(folder, max_steps=8), resume=True)
     assert caplog.text.count("damaged line") == 1
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["step"] for line in lines if "lr" in line][-2:] == [7, 8]
@@ -334,7 +340,7 @@ def test_what_cannot_be_written_to_is_refused(name, make, folder):
     (folder / "run" / name).unlink()
     make(folder / "run" / name)
     with pytest.raises(TrainingError, match=f"{name} is not a file"):
-        start.train(settings(folder), resume=True)
+        training_run.train(settings(folder), resume=True)
 
 
 def test_a_refused_run_leaves_the_settings_of_the_one_that_is_there(folder):
@@ -342,13 +348,13 @@ def test_a_refused_run_leaves_the_settings_of_the_one_that_is_there(folder):
     before = state(folder / "run")["run.toml"]
     (folder / "other.txt").write_text("another text " * 100)
     with pytest.raises(TrainingError, match="other data"):
-        start.train(settings(folder, data=(str(folder / "other.txt"),)), resume=True)
+        training_run.train(settings(folder, data=(str(folder / "other.txt"),)), resume=True)
     assert state(folder / "run")["run.toml"] == before
-    start.train(settings(folder, max_steps=7), resume=True)
+    training_run.train(settings(folder, max_steps=7), resume=True)
 
 
 def test_a_probe_with_control_characters_is_resumed(folder):
     odd = 'a\rb\0c\x7fd\x1b[31m"e\\'
-    start.train(settings(folder, max_steps=7, probes=(odd,)), resume=True)
-    start.train(settings(folder, max_steps=8, probes=(odd,)), resume=True)
+    training_run.train(settings(folder, max_steps=7, probes=(odd,)), resume=True)
+    training_run.train(settings(folder, max_steps=8, probes=(odd,)), resume=True)
     assert json.loads((folder / "run/frames/probes.json").read_text())[0]["text"] == odd

@@ -4,7 +4,9 @@ is read or allocated; what it can be comes back from run.toml as it was."""
 import math
 import os
 import tomllib
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +74,11 @@ def test_odd_values(name, tmp_path):
     for value in ODD:
         file.write_text(f"{name} = {toml(value)}\n")
         given = tuple(value) if isinstance(value, list) else value
-        ways = [
-            lambda given=given: TrainSettings(task, **{name: given}),
-            lambda value=value: settings_from(task, {}, None, {name: value}),
-            lambda: settings_from(task, {}, file, {}),
+        wrong: dict[str, Any] = {name: given}
+        ways: list[Callable[[], TrainSettings]] = [
+            partial(TrainSettings, task, **wrong),
+            partial(settings_from, task, {}, None, {name: value}),
+            partial(settings_from, task, {}, file, {}),
         ]
         for way in ways:
             if is_good(name, value):
@@ -90,7 +93,7 @@ def test_odd_tasks(value, tmp_path):
     if value not in ("x", ""):
         with pytest.raises(ConfigError, match="task"):
             TrainSettings(value)
-    with pytest.raises(Exception, match=r"task|no place") as refusal:
+    with pytest.raises(Exception, match=r"task|no directory") as refusal:
         train_with(TrainSettings(value, data=("x",), out=str(tmp_path / "run")))
     assert type(refusal.value).__module__ == "regard.errors"
 
@@ -138,7 +141,7 @@ def test_what_is_written_is_read_again(tmp_path):
 def test_text_that_no_file_could_hold():
     for name in ("out", "start", "tokenizer"):
         with pytest.raises(ConfigError, match="must be text"):
-            TrainSettings("lm", **{name: "a\udcffb"})
+            TrainSettings("lm", **{name: "a\udcffb"})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="probe"):
         TrainSettings("lm", probes=("a\udcff",))
     with pytest.raises(ConfigError, match="10,000 characters"):
@@ -182,7 +185,7 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 1000, "n_positions": 32, "n_head": 2
 def test_a_network_that_is_too_large_is_never_built(tmp_path, monkeypatch):
     """Nor is anything left behind."""
     (tmp_path / "t.txt").write_text("the cat sat on the mat " * 50)
-    monkeypatch.setattr("regard.train.start.build", lambda spec: pytest.fail("it was built"))
+    monkeypatch.setattr("regard.train.training_run.build", lambda spec: pytest.fail("it was built"))
     given = {"data": [str(tmp_path / "t.txt")], "out": str(tmp_path / "run"), "tokenizer": "characters"}
     sizes = {"width": 50_000, "layers": 8, "heads": 8}
     with pytest.raises(ConfigError, match=r"240,\d+,\d+,\d+ parameters takes 3,8\d\d\.\d GB of memory, but"):
@@ -199,10 +202,10 @@ def test_the_estimate(monkeypatch):
     assert activations_of(spec, 100, TrainSettings("lm", checkpoint_activations=True)) < kept
     for given, needed in (
         ({}, 16 * n),
-        ({"made": True, "activations": kept}, 12 * n + kept),
-        ({"together": Parallel(0, 4, shard=True)}, 4 * n + 12 * n // 4),
+        ({"allocated": True, "activations": kept}, 12 * n + kept),
+        ({"parallel": Parallel(0, 4, shard=True)}, 4 * n + 12 * n // 4),
     ):
-        asked = {"together": Parallel(), **given}
+        asked: dict[str, Any] = {"parallel": Parallel(), **given}
         monkeypatch.setattr(network_sizes, "available_memory", lambda needed=needed: needed)
         refuse_if_too_large(spec, **asked)
         monkeypatch.setattr(network_sizes, "available_memory", lambda needed=needed: needed - 1)
@@ -230,7 +233,7 @@ def test_a_step_that_is_too_large_is_refused(tmp_path, monkeypatch):
     ids=range(4),
 )
 def test_the_largest_and_smallest_that_are_allowed_train(extreme, tmp_path, monkeypatch):
-    monkeypatch.setattr("regard.train.start.draw", lambda run: None)
+    monkeypatch.setattr("regard.train.training_run.draw", lambda run: None)
     (tmp_path / "t.txt").write_text("the cat sat on the mat " * 50)
     given = {"data": [str(tmp_path / "t.txt")], "out": str(tmp_path / "run"), "tokenizer": "characters"}
     sizes = {"width": 16, "layers": 1, "heads": 2, "block_size": 16, "batch_size": 4, "max_steps": 1, "threads": 1}

@@ -1,14 +1,15 @@
 """Guessing ahead changes how fast a text is written and nothing else, whatever the settings."""
 
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import regard
-from regard.engine.fast import Engine
 from regard.engine.native.library import library
+from regard.engine.native_engine import NativeEngine
 from regard.errors import GenerationError
 
 pytestmark = pytest.mark.skipif(library() is None, reason="the native engine is not built here")
@@ -55,12 +56,18 @@ def loaded_once(path):
 def test_guesses_save_calls(saved, monkeypatch):
     model, calls = regard.load(saved("gpt2")), []
     asked = {"max_new_tokens": 26, "logit_bias": {9: 1e6}}  # the same token again and again
-    write = Engine.write
-    monkeypatch.setattr(Engine, "write", lambda self, *given: calls.append(len(given[1][0])) or write(self, *given))
+    forward = NativeEngine.forward
+
+    def noted(self: NativeEngine, *given: Any) -> Any:
+        calls.append(len(given[1][0]))
+        return forward(self, *given)
+
+    monkeypatch.setattr(NativeEngine, "forward", noted)
     plain = model.answers(PROMPT, **asked)[0][0]
     assert calls == [11] + [1] * 25
     calls.clear()
-    model.engine.last = None  # which begins alike
+    assert model.engine is not None
+    model.engine.last_cache = None  # which begins alike
     assert model.answers(PROMPT, prompt_lookup=8, **asked)[0][0] == plain
     assert calls == [11, 1, 1, 1, 4, 7, 9, 6]  # which are 40 in all, as many as there are positions
 

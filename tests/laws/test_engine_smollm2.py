@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import regard
-from regard.engine.fast import Engine, FastDecoder
 from regard.engine.generate import Answer, generate
 from regard.engine.native.library import library
-from regard.engine.sample import RowState
+from regard.engine.native_engine import NativeDecoder, NativeEngine
+from regard.engine.sampling import RowState
 from regard.engine.weights import FileWeights
 from regard.errors import ConfigError
 from regard.store.hub import INSTALLABLE, installed
@@ -40,7 +40,7 @@ def test_smollm2_writes_what_the_reference_on_its_numbers_would(smollm2):
     assert smollm2.engine.arena.size < 1.02 * smollm2.path.stat().st_size
     prompts = [smollm2.chat_ids(question) for question in QUESTIONS]
     rows = [RowState(smollm2.settings.replace(temperature=0.0), ids, limit=256) for ids in prompts]
-    written = generate(FastDecoder(smollm2.engine, prompts, 256), rows, range(10))
+    written = generate(NativeDecoder(smollm2.engine, prompts, 256), rows, range(10))
     answers = [answer.ids for answer in written if isinstance(answer, Answer)]
     assert sum(map(len, answers)) > 1000
     equal = 0
@@ -57,8 +57,8 @@ def test_smollm2_writes_what_the_reference_on_its_numbers_would(smollm2):
 def test_smollm2_differs_from_the_reference_by_the_rounding_of_inputs(smollm2):
     """Keys and values in 32 bits: what is left is that inputs of products have 15 bits, 3e-5 of their block's largest."""
     prompt = smollm2.chat_ids(QUESTIONS[0])
-    ours = FastDecoder(Engine(smollm2.spec, FileWeights(smollm2.opened)), [prompt], 1).start()[0]
-    theirs = smollm2(prompt)[0, -1].numpy()
+    ours = NativeDecoder(NativeEngine(smollm2.spec, FileWeights(smollm2.opened)), [prompt], 1).prefill()[0]
+    theirs = smollm2(prompt)[0, -1]
     assert np.abs(ours - theirs).max() < 1e-3 * np.abs(theirs).max()
 
 

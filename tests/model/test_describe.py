@@ -1,4 +1,4 @@
-"""What is described is what would be loaded: parameter counts against published ones and against `transformers`."""
+"""Parameter counts of described models, against published ones and against `transformers`."""
 
 import json
 from collections.abc import Callable, Iterator

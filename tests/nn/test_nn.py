@@ -1,15 +1,19 @@
 """The parts one by one, each against a formula written out here or against an independent implementation."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from regard.model.fused import fused
+from regard.model.module import as_module
+from regard.model.products import MKL, PIECE
 from regard.nn import (
-    CAUSAL,
     Cache,
     GatedMLP,
     LayerNorm,
@@ -20,14 +24,13 @@ from regard.nn import (
     RotaryScaling,
     Sinusoidal,
     attend,
-    fused,
     rotate,
     see,
     watching,
 )
-from regard.nn.attention import share_heads
-from regard.nn.embed import PIECE, Unembed
-from regard.nn.linear import MKL, Linear
+from regard.nn.embed import Unembed
+from regard.nn.linear import Linear
+from tensor_sizes import LargestTensor
 
 
 @settings(max_examples=40, deadline=None)
@@ -40,7 +43,7 @@ from regard.nn.linear import MKL, Linear
     st.booleans(),
     st.integers(1, 4),
 )
-def test_fused_is_attend(N, past, heads, causal, window, padded, chunk):
+def test_fused_attention_equals_attend(N, past, heads, causal, window, padded, chunk):
     """For every mask a model can have, in chunks of any size, and with keys from a cache before the queries."""
     h, g = heads
     torch.manual_seed(N * 100 + past)
@@ -49,37 +52,26 @@ def test_fused_is_attend(N, past, heads, causal, window, padded, chunk):
     real = torch.ones(B, T, dtype=torch.bool)
     real[1, : T // 3] = not padded
     mask = Mask(causal=causal, window=window if causal else None, real=real if padded else None)
-    readable = attend(Q, share_heads(K, h), share_heads(V, h), mask.matrix(N, T, Q.device))
+    readable = attend(Q, K, V, mask)
     torch.testing.assert_close(fused(Q, K, V, mask, chunk=chunk), readable, rtol=1e-5, atol=1e-6)
 
 
-def test_fused_holds_no_square():
+def test_fused_attention_needs_no_quadratic_memory():
     """8192 tokens, padded and causal: all scores at once would be 8192² numbers."""
     N = 8192
     Q = torch.randn(1, 1, N, 4)
     real = torch.ones(1, N, dtype=torch.bool)
     real[0, :100] = False
-    largest = 0
-
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            nonlocal largest
-            for tensor in out if isinstance(out, tuple) else (out,):
-                if isinstance(tensor, torch.Tensor):
-                    largest = max(largest, tensor.numel())
-            return out
-
-    with Watch():
+    with LargestTensor() as largest:
         fused(Q, Q, Q, Mask(causal=True, real=real))
-    assert largest < N * N / 8
+    assert largest.numel < N * N / 8
 
 
 def test_padding_rows_stay_finite():
     real = torch.tensor([[False, False, True]])
     Q = torch.randn(1, 1, 3, 4)
     mask = Mask(causal=True, real=real)
-    assert torch.isfinite(attend(Q, Q, Q, mask.matrix(3, 3, Q.device))).all()
+    assert torch.isfinite(attend(Q, Q, Q, mask)).all()
 
 
 def test_float_masks_are_added():
@@ -88,10 +80,10 @@ def test_float_masks_are_added():
     torch.testing.assert_close(attend(Q, Q, Q, hidden), attend(Q, Q, Q, torch.ones(3, 3).tril().bool()))
 
 
-def test_multi_head_is_heads_side_by_side():
+def test_multi_head_is_its_heads_concatenated():
     torch.manual_seed(0)
     d, h = 12, 3
-    m, X = MultiHead(d, h), torch.randn(2, 5, d)
+    m, X = as_module(MultiHead(d, h)), torch.randn(2, 5, d)
     reference = nn.MultiheadAttention(d, h, batch_first=True)
     with torch.no_grad():
         reference.in_proj_weight.copy_(torch.cat([m.W_q.weight, m.W_k.weight, m.W_v.weight]))
@@ -103,7 +95,8 @@ def test_multi_head_is_heads_side_by_side():
 def test_packing_changes_no_number_and_keeps_the_weights_visible():
     torch.manual_seed(0)
     X = torch.randn(2, 5, 12)
-    for module in (MultiHead(12, 4, 2), GatedMLP(12, 20, "silu")):
+    module: Any
+    for module in (as_module(MultiHead(12, 4, 2)), as_module(GatedMLP(12, 20, "silu"))):
         before = {k: v.clone() for k, v in module.state_dict().items()}
         out = module(X)
         module.pack()
@@ -122,8 +115,8 @@ turns = pytest.mark.skipif(not MKL, reason="this PyTorch multiplies without MKL,
 @turns
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 200), st.integers(1, 9), st.integers(1, 12), st.booleans(), st.booleans())
-def test_a_turned_product_is_the_product(B, N, d, out, bias, strided):
-    W = Linear(d, out, bias)
+def test_a_transposed_product_equals_the_product(B, N, d, out, bias, strided):
+    W = as_module(Linear(d, out, bias))
     X = torch.randn(N, B, d).transpose(0, 1) if strided else torch.randn(B, N, d)
     expected = X.double() @ W.weight.double().T + (0 if W.bias is None else W.bias.double())
     with torch.no_grad():
@@ -133,8 +126,8 @@ def test_a_turned_product_is_the_product(B, N, d, out, bias, strided):
 
 
 @turns
-def test_only_tens_of_rows_without_gradients_are_turned():
-    W = Linear(6, 10)
+def test_only_tens_of_rows_without_gradients_are_transposed():
+    W = as_module(Linear(6, 10))
 
     def is_turned(X: torch.Tensor, W: Linear = W) -> bool:
         return W(X).stride(-1) != 1
@@ -145,7 +138,7 @@ def test_only_tens_of_rows_without_gradients_are_turned():
         assert is_turned(torch.randn(2, 256, 6))
         assert not is_turned(torch.randn(1, 15, 6))
         assert not is_turned(torch.randn(3, 171, 6))
-        assert not is_turned(torch.randn(1, 16, 6, dtype=torch.float64), Linear(6, 10).double())
+        assert not is_turned(torch.randn(1, 16, 6, dtype=torch.float64), as_module(Linear(6, 10)).double())
         with torch.autocast("cpu", torch.bfloat16):
             assert not is_turned(torch.randn(1, 16, 6))
     assert not is_turned(torch.randn(1, 16, 6))  # gradients of training are PyTorch's own
@@ -153,9 +146,9 @@ def test_only_tens_of_rows_without_gradients_are_turned():
 
 @turns
 @pytest.mark.parametrize("bias", [False, True])
-def test_logits_in_pieces_lie_token_by_token(bias):
+def test_chunked_logits_are_row_major(bias):
     torch.manual_seed(0)
-    unembed, X = Unembed(5, 2 * PIECE + 3, bias), torch.randn(2, 9, 5)
+    unembed, X = as_module(Unembed(5, 2 * PIECE + 3, bias)), torch.randn(2, 9, 5)
     expected = nn.functional.linear(X, unembed.weight, unembed.bias)
     with torch.no_grad():
         logits = unembed(X)
@@ -167,11 +160,11 @@ def test_logits_in_pieces_lie_token_by_token(bias):
 
 def test_layer_norm_and_rms_norm_readable_equal_fused():
     torch.manual_seed(0)
-    for norm in (LayerNorm(7, 1e-5), RMSNorm(7, 1e-6)):
+    for norm in (as_module(LayerNorm(7, 1e-5)), as_module(RMSNorm(7, 1e-6))):
         nn.init.normal_(norm.weight)
         X = torch.randn(3, 7) * 5
         seen: dict[str, torch.Tensor] = {}
-        with watching(lambda name, x, seen=seen: seen.setdefault(name, x)):
+        with watching(seen.setdefault):
             readable = norm(X)
         torch.testing.assert_close(readable, norm(X), rtol=1e-5, atol=1e-6)
         assert torch.equal(seen["out"], readable)
@@ -200,22 +193,22 @@ def test_rotary_scores_depend_on_distance_alone():
     q, k = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
 
     def score(i: int, j: int) -> float:
-        a, b = (rotate(x, rotary(torch.tensor([[p]]))) for x, p in ((q, i), (k, j)))
+        a, b = (rotate(x, *rotary(torch.tensor([[p]]))) for x, p in ((q, i), (k, j)))
         return float((a * b).sum())
 
     assert score(3, 1) == pytest.approx(score(103, 101), abs=1e-4)
     assert score(3, 1) != pytest.approx(score(3, 2), abs=1e-3)
 
 
-def test_rotary_turns_pairs_half_a_head_apart():
+def test_rotary_rotates_pairs_half_a_head_apart():
     x = torch.tensor([1.0, 0.0, 0.0, 0.0]).view(1, 1, 1, 4)
-    turned = rotate(x, Rotary(4)(torch.tensor([[1]]))).flatten()
+    turned = rotate(x, *Rotary(4)(torch.tensor([[1]]))).flatten()
     torch.testing.assert_close(turned, torch.tensor([math.cos(1), 0, math.sin(1), 0]))
 
 
 def test_rotary_scaling():
     plain = Rotary(8).frequencies()
-    torch.testing.assert_close(Rotary(8, scaling=RotaryScaling("linear", 4.0)).frequencies(), plain / 4)
+    np.testing.assert_array_equal(Rotary(8, scaling=RotaryScaling("linear", 4.0)).frequencies(), plain / 4)
     slowed = Rotary(64, scaling=RotaryScaling("llama3", 8.0)).frequencies() / Rotary(64).frequencies()
     assert slowed[0] == 1
     assert slowed[-1] == pytest.approx(1 / 8)
@@ -242,7 +235,7 @@ def test_cache_fills_in_place_and_grows():
     assert torch.equal(got[2, :, :2], K[0, :, :2])
 
 
-def test_seeing_costs_nothing_and_two_watchers_do_not_mix():
+def test_only_the_innermost_observer_is_called():
     x = torch.ones(2)
     assert see("x", x) is x
     with watching(lambda name, x: x * 2), watching(lambda name, x: x * 3):
@@ -250,18 +243,18 @@ def test_seeing_costs_nothing_and_two_watchers_do_not_mix():
     assert see("x", x) is x
 
 
-def test_a_watcher_can_replace_what_it_is_shown():
+def test_an_observer_can_replace_a_value():
     torch.manual_seed(0)
-    m, X = MultiHead(8, 2), torch.randn(1, 4, 8)
+    m, X = as_module(MultiHead(8, 2, causal=True)), torch.randn(1, 4, 8)
 
     def first_head_off(name: str, x: torch.Tensor) -> torch.Tensor:
         return torch.cat([x[:, :1] * 0, x[:, 1:]], 1) if name == "Z" else x
 
     with watching(first_head_off):
-        off = m(X, mask=CAUSAL)
+        off = m(X)
     seen: dict[str, torch.Tensor] = {}
     with watching(lambda name, x: seen.setdefault(name, x)):
-        on = m(X, mask=CAUSAL)
+        on = m(X)
     contribution = seen["Z"][:, 0] @ m.W_o.weight[:, :4].T
     torch.testing.assert_close(on - off, contribution, rtol=1e-5, atol=1e-6)
     assert list(seen) == ["Q", "K", "V", "dots", "scores", "masked", "weights", "Z", "M"]

@@ -2,21 +2,18 @@
 
 import json
 import shutil
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-import uvicorn
 from playwright.sync_api import Browser, BrowserContext
 from safetensors.torch import load_file, save_file
 
-from browser import CHROMIUM, Screen
+from browser import CHROMIUM, Screen, serving
+from regard.page.training_frames import TrainingRuns
 from regard.serve.app import make_app
-from regard.serve.frames import Runs
-from regard.serve.shelf import Shelf
+from regard.serve.model_registry import ModelRegistry
 from regard.store.hub import bundled
 
 HERE = Path(__file__).parent
@@ -93,8 +90,9 @@ def renumbered(path: Path) -> Path:
 
 def recurrent(folder: Path) -> Path:
     """A tiny recurrent translator, hardly trained."""
+    from toytext import translate
+
     from regard.api import train_settings, train_with
-    from regard.train.toy import translate
 
     translate.write(folder / "pairs.tsv", 60, 0, "train")
     tiny = {
@@ -113,8 +111,9 @@ def recurrent(folder: Path) -> Path:
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A tiny translator while it learns, with a frame every three steps; and the same under a hostile name."""
+    from toytext import translate
+
     from regard.api import train_settings, train_with
-    from regard.train.toy import translate
 
     folder = tmp_path_factory.mktemp("runs")
     translate.write(folder / "pairs.tsv", 120, 0, "train")
@@ -128,16 +127,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.fixture(scope="session")
 def address(models: list[Path], runs: list[Path]) -> Iterator[str]:
     torch.set_num_threads(1)
-    app = make_app(Shelf(models), runs=Runs(runs))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the server did not start"
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
-    server.should_exit = True
-    thread.join(timeout=20)
+    with serving(make_app(ModelRegistry(models), runs=TrainingRuns(runs))) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,12 @@ def test_switches_of_the_menu(screen: Screen, plain) -> None:
         remove(page)
 
 
+def test_a_mode_that_there_is_not_is_the_usual_one(screen: Screen) -> None:
+    """An address may say anything: of the runs before, after and their difference, one is shown and its switch says so."""
+    page = screen.visit(model="toy-gpt", text=TEXT, edits=OFFERS["mask off"], mode="sideways")
+    expect(page.get_by_role("button", name="B", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
 def test_a_cell_is_set_from_its_derivation(screen: Screen, plain) -> None:
     cell = "decoder.0.attention.weights[0, 2, 1]"
     page = screen.visit(model="toy-gpt", text=TEXT, node="decoder.0.attention.weights", index=[0, 2, 1])

@@ -74,11 +74,13 @@ def test_every_measure_of_heads(screen: Screen, traces, model: str, measure: str
         assert figures(page.locator(".heads-mlp:visible .number")) == pytest.approx(mlps, abs=6e-4)
     elif measure == "disagreement":
         sites = trace.graph.sites
-        expected = [lens.contribution(trace, s.site, h).disagreement for s in sites for h in range(s.heads)]
+        found = [lens.contribution(trace, s.site, h).disagreement for s in sites for h in range(s.heads)]
+        expected = [x for x in found if x is not None]
+        assert len(expected) == len(found)
     else:
         scores = lens.head_scores(trace).values()
-        found = [getattr(each, measure) for each in scores]
-        expected = [x for each in found if each is not None for x in each.tolist()]
+        arrays = [getattr(each, measure) for each in scores]
+        expected = [x for each in arrays if each is not None for x in each.tolist()]
     assert sorted(shown) == pytest.approx(sorted(expected), abs=6e-3)
     if not expected:
         expect(page.locator(".panel .sentence")).to_contain_text("No token occurs twice")

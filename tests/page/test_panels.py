@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from playwright.sync_api import expect
@@ -10,9 +11,9 @@ from playwright.sync_api import expect
 import regard
 from browser import Screen, figure, figures
 from regard.explain import lens
-from regard.explain.lesson import lesson
 from regard.explain.trace import Trace
 from regard.store.safetensors import open_checkpoint
+from regard.teach.lesson import LESSONS, lesson
 
 TEXT = "One day the cat"
 PHRASE = "the European Economic Area"
@@ -66,9 +67,9 @@ def test_where_weight_and_contribution_differ_most_stands_first(screen: Screen) 
     )
     trace = regard.load("toy-translate").trace(PHRASE)
     found = lens.contribution(trace, "decoder.1.cross", 2)
-    gap = found.norms / found.norms.sum(-1, keepdim=True) - found.weights
+    gap = found.norms / found.norms.sum(-1, keepdims=True) - found.weights
     cells = page.locator(".figures tbody tr").first.locator("td").all_inner_texts()
-    assert abs(figure(cells[-1])) == pytest.approx(float(gap.abs().max()), abs=6e-4)
+    assert abs(figure(cells[-1])) == pytest.approx(float(abs(gap).max()), abs=6e-4)
 
 
 def test_heads_are_ranked_by_a_lens_and_lead_to_their_lines(screen: Screen, story: Trace) -> None:
@@ -89,15 +90,15 @@ def test_products_of_q_and_k_sum_to_the_dot(screen: Screen, story: Trace) -> Non
     products = figures(rows.locator("td:last-child"))
     dot = float(story["decoder.0.attention.dots"][1, 3, 2])
     assert products[-1] == pytest.approx(dot, abs=6e-4)
-    assert sum(products[:-1]) == pytest.approx(dot, abs=0.01)
+    assert sum(products[:-1]) == pytest.approx(dot, abs=5e-4 * len(products))  # of numbers with three decimals
 
 
 def test_the_strongest_neuron_can_be_switched_off(screen: Screen, story: Trace) -> None:
     page = screen.visit(stage="mlp", model="toy-gpt", text=TEXT, token=3, site="decoder.2.attention")
     out, act = story["decoder.2.mlp.out"][3], story["decoder.2.mlp.act"][3]
     W = story["decoder.2.mlp.down.weight"]  # (d_ff, d)
-    adds = act * (W @ out) / out.norm()
-    strongest = int(adds.abs().argmax())
+    adds = act * (W @ out) / np.linalg.norm(out)
+    strongest = int(abs(adds).argmax())
     row = page.locator(".neurons-top tbody tr").first
     assert row.locator("th").inner_text() == str(strongest)
     shown = figures(row.locator("td").filter(has_not_text="off"))
@@ -110,10 +111,10 @@ def test_the_stream_has_its_lengths_and_a_norm_its_mean_and_variance(screen: Scr
     page = screen.visit(stage="residual", model="toy-gpt", text=TEXT, token=3, view="norm:decoder.1.norm_2")
     added = page.locator(".stream-add .stream-size .number")
     names = [f"decoder.{i}.{part}" for i in range(4) for part in ("attention.M", "mlp.out")]
-    assert figures(added) == pytest.approx([float(story[name][3].norm()) for name in names], abs=6e-3)
+    assert figures(added) == pytest.approx([float(np.linalg.norm(story[name][3])) for name in names], abs=6e-3)
     worked = [figure(text.split(" = ")[-1]) for text in page.locator(".norm-section dd").all_inner_texts()]
     x = story["decoder.1.H"][3]
-    assert worked == pytest.approx([float(x.mean()), float(x.var(correction=0)), float(x.std(correction=0))], abs=6e-4)
+    assert worked == pytest.approx([float(x.mean()), float(x.var()), float(x.std())], abs=6e-4)
 
 
 def test_a_residual_switched_off_is_an_edit(screen: Screen) -> None:
@@ -129,10 +130,11 @@ def test_what_is_drawn_is_what_generation_draws(screen: Screen, story: Trace) ->
     said = model.generate(TEXT, max_new_tokens=1, temperature=1.3, top_k=20, seed=5)
     assert page.inner_text(".chain li:last-child b").replace("·", " ") == said
     shares = figures(page.locator(".pieces tbody tr td:nth-child(4)"))
-    expected = (story["logits"][-1].double() / 1.3).softmax(-1).sort(descending=True).values
+    expected = (story.tensor("logits")[-1].double() / 1.3).softmax(-1).sort(descending=True).values
     assert shares == pytest.approx(expected[: len(shares)].tolist(), abs=6e-5)
     parts = figures(page.locator(".bars.parts .bars-number"))
-    assert sum(parts) == pytest.approx(figure(page.inner_text(".spoke .lead a.number")), abs=0.1)
+    logit = figure(page.inner_text(".spoke .lead a.number"))
+    assert sum(parts) == pytest.approx(logit, abs=0.005 * (len(parts) + 1))  # of numbers with two decimals
 
 
 def test_classes_and_tags_have_their_probabilities(screen: Screen) -> None:
@@ -172,26 +174,11 @@ def test_frames_are_scrubbed(screen: Screen, runs: list[Path]) -> None:
     assert figures(row.locator("td")) == pytest.approx(torch.stack(each).mean(0).tolist(), abs=0.011)
 
 
-def test_a_lesson_shows_exact_values_beside_those_by_hand(screen: Screen) -> None:
+def test_lessons_are_listed(screen: Screen) -> None:
     page = screen.visit(stage="lessons", model="toy-gpt", text=TEXT)
+    assert page.locator(".lesson-link").count() == len(LESSONS) + 1  # and the story of one word
     page.click("text=Self-attention on three inputs")
-    for _ in range(5):
-        before = page.inner_text(".lesson-say")
-        page.click("[data-keep='lesson:next']")
-        expect(page.locator(".lesson-say")).not_to_have_text(before)
-    weights = lesson("three-inputs").steps()[5].value
-    assert figures(page.locator(".bracketed td")) == pytest.approx(weights.flatten().tolist(), abs=6e-5)
-    expect(page.locator(".by-hand-note")).to_contain_text("0.0 0.5 0.5")
-
-
-def test_a_lesson_leads_to_the_page_and_back(screen: Screen) -> None:
-    steps = lesson("the-cat-sat").steps()
-    placed = next(i for i, step in enumerate(steps) if step.state)
-    page = screen.visit(stage="lessons", model="toy-gpt", text=TEXT, lesson="the-cat-sat", page=placed)
-    page.click(".lesson-go")
-    expect(page.locator(".lesson-bar")).to_contain_text(steps[placed].say)
-    page.click(".lesson-bar a >> nth=0")
-    screen.drawn("lessons")
+    expect(page.locator(".narration .bold")).to_have_text(lesson("three-inputs").steps()[0].say)
 
 
 def test_nothing_is_wider_than_a_phone(screen: Screen) -> None:
@@ -207,6 +194,6 @@ def test_probabilities_over_the_whole_vocabulary_sum_to_one(screen: Screen, stor
     page = screen.visit(stage="output", model="toy-gpt", text=TEXT, temperature=1, top_k=0)
     page.click("text=Show 200")
     rows = figures(page.locator(".pieces tbody tr td:nth-child(4)"))
-    rest = 1 - float(story["logits"][-1].double().softmax(-1).topk(len(rows)).values.sum())
+    rest = 1 - float(story.tensor("logits")[-1].double().softmax(-1).topk(len(rows)).values.sum())
     assert sum(rows) + rest == pytest.approx(1, abs=0.01)
     assert torch.tensor(rows).diff().le(0).all()

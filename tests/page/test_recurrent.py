@@ -8,8 +8,8 @@ from playwright.sync_api import Browser, expect
 
 import regard
 from browser import Screen, figure, figures
+from regard.api.trace import Trace
 from regard.explain import lens
-from regard.explain.trace import Trace
 
 TEXT, TARGET = "a green flower", "une fleur verte"
 STAGES = ["tokens", "attention", "steps", "output"]
@@ -32,7 +32,9 @@ def saved(browser: Browser, trace: Trace, tmp_path: Path) -> Iterator[Screen]:
 def test_its_stages(screen: Screen, trace: Trace) -> None:
     page = screen.visit(model="recurrent", text=TEXT, target=TARGET, stage="heads")  # which it has not
     screen.drawn("attention")
-    expect(page.locator(".tab")).to_have_text(["Tokens", "Attention", "Steps", "Output", "Training", "Lessons"])
+    expect(page.locator(".tab")).to_have_text(
+        ["← Scene", "Tokens", "Attention", "Steps", "Output", "Training", "Lessons"]
+    )
     for number, stage in enumerate(STAGES, 1):
         page.keyboard.press(str(number))
         screen.drawn(stage)

@@ -113,8 +113,8 @@ def test_a_link_from_a_stranger(screen: Screen, state: dict) -> None:
     """Whatever an address says, there is a page or a sentence, and nothing of it runs."""
     words = "&".join(f"{key}={quote(v if isinstance(v, str) else json.dumps(v))}" for key, v in state.items())
     screen.page.goto(f"{screen.address}#{words}")
-    screen.page.wait_for_selector(".panel:not([data-coming]), #stage .sentence.error")
-    screen.page.wait_for_selector("#drawer:not([data-waiting])")
+    screen.page.wait_for_selector(".panel:not([data-coming]), .scene[data-shown]:not([aria-busy]), .narration .error")
+    screen.page.wait_for_selector("#drawer:not([data-waiting])", state="attached")
     harmless(screen.page)
     for each in screen.wrong:
         assert re.search(r"\b40[04]\b", each)  # refusals of the server, and what the browser says of them

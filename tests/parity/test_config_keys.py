@@ -154,8 +154,8 @@ def changes(name: str) -> Iterator[tuple[str, Any]]:
 
 
 # Whatever share is tried: these were ignored once.
-ALWAYS = ("is_causal", "rope_scaling", "rope_theta", "hidden_size", "num_hidden_layers", "num_attention_heads")
-ALWAYS += ("max_position_embeddings", "pad_token_id", "tie_word_embeddings", "attention_k_eq_v")
+ALWAYS = {"is_causal", "rope_scaling", "rope_theta", "hidden_size", "num_hidden_layers", "num_attention_heads"}
+ALWAYS |= {"max_position_embeddings", "pad_token_id", "tie_word_embeddings", "attention_k_eq_v"}
 
 
 def sampled(name: str) -> list[tuple[str, Any]]:
@@ -189,5 +189,5 @@ def test_no_key_changes_the_network_in_silence(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("model_type", [name for name in FAMILIES if name not in ("vaswani", "gru")])
 def test_a_missing_key_means_what_it_means_there(model_type: str) -> None:
     config = json.loads(json.dumps(hf.CONFIG_MAPPING[model_type]().to_dict(), default=str))
-    begins = {"bos_id": None, "start_id": None}  # where writing begins is the generation settings' matter
+    begins: dict[str, Any] = {"bos_id": None, "start_id": None}  # which are the generation settings' matter
     assert replace(spec_of({"model_type": model_type}), **begins) == replace(spec_of(config), **begins)

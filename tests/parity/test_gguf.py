@@ -16,8 +16,9 @@ import tiny_tokenizers
 from gguf_reference import read_by_transformers
 from regard.errors import ConfigError, TokenizerError
 from regard.store.gguf import read_gguf
-from regard.store.quant import FORMATS, dequantise, quantise
-from regard.text.splits import SPLITS
+from regard.store.number_formats import FORMATS, dequantize
+from regard.store.number_formats import quantize as quantize_array
+from regard.text.pretokenizers import SPLITS
 from regard.text.tokenizer import Tokenizer
 
 # Sizes that blocks of 32 divide; more rows in the embedding than the tokenizers have tokens.
@@ -174,8 +175,8 @@ def test_quantised(written: Written, name: str, quantize: str) -> None:
         before = model.net.state_dict()[key]
         kept = before.dim() < 2 or key in ("embed.positions.weight", "embed.types.weight")
         if not kept:
-            raw = quantise(before.numpy(), format).reshape(-1)
-            before = torch.from_numpy(dequantise(raw, format, tuple(before.shape)))
+            raw = quantize_array(before.numpy(), format).reshape(-1)
+            before = torch.from_numpy(dequantize(raw, format, tuple(before.shape)))
             rounded += 1
         assert torch.equal(after, before), key
     assert rounded > 6

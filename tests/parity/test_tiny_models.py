@@ -1,5 +1,6 @@
 """Every family against `transformers` on tiny random models with awkward sizes, in float32."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,26 +21,35 @@ def inputs(n_vocab: int, rows: int = 3, length: int = 11) -> tuple[torch.Tensor,
 
 
 @torch.no_grad()
-def compare(name, theirs, ours):
-    ids, mask = inputs(ours.spec.stacks[next(iter(ours.spec.stacks))].n_vocab)
+def compare(name, theirs, model, by_numpy=False):
+    def ours(*given, **more):
+        if not by_numpy:
+            return model(*given, **more)
+        arrays = [x.numpy() if isinstance(x, torch.Tensor) else x for x in given]
+        out = model(*arrays, **{key: None if x is None else x.numpy() for key, x in more.items()})
+        assert isinstance(out, np.ndarray)
+        return torch.from_numpy(out)
+
+    ids, mask = inputs(model.spec.stacks[next(iter(model.spec.stacks))].n_vocab)
     if name in tiny.DECODERS:
         return theirs(ids, attention_mask=mask).logits, ours(ids, mask=mask), mask
     if name in tiny.ENCODERS:
-        types = (torch.arange(ids.shape[1]) > 5).long().expand_as(ids) if ours.spec.encoder.n_types > 1 else None
+        types = (torch.arange(ids.shape[1]) > 5).long().expand_as(ids) if model.spec.encoder.n_types > 1 else None
         out = theirs(ids, attention_mask=mask, **({} if types is None else {"token_type_ids": types}))
         logits = out.logits if "logits" in out else out.last_hidden_state
         return logits, ours(ids, mask=mask, types=types), mask if logits.dim() == 3 else None
     if name == "bart-classify":
         ids[:, 4] = 2  # the text's end, where BART's classifier looks
         return theirs(ids, attention_mask=mask).logits, ours(ids, mask=mask), None
-    target, target_mask = inputs(ours.spec.n_vocab, length=8)
+    target, target_mask = inputs(model.spec.n_vocab, length=8)
     out = theirs(input_ids=ids, attention_mask=mask, decoder_input_ids=target, decoder_attention_mask=target_mask)
-    return out.logits, ours([r[m.bool()].tolist() for r, m in zip(ids, mask, strict=True)], target), target_mask
+    return out.logits, ours(ids, target, mask=mask), target_mask
 
 
+@pytest.mark.parametrize("by_numpy", [False, True])
 @pytest.mark.parametrize("name", tiny.MODELS)
-def test_logits(name, saved):
-    theirs, ours, mask = compare(name, tiny.make(name), regard.load(saved(name)))
+def test_logits(name, by_numpy, saved):
+    theirs, ours, mask = compare(name, tiny.make(name), regard.load(saved(name)), by_numpy)
     if mask is not None:
         theirs, ours = theirs[mask.bool()], ours[mask.bool()]
     assert theirs.std() > 0.05
@@ -62,7 +72,7 @@ def test_every_layers_states(name, saved):
     if f"final_norm.{'out'}" in trace:
         names[-1] = "final_norm.out"  # transformers reports the last state after its norm
     for mine, reference in zip(names, out.hidden_states, strict=True):
-        torch.testing.assert_close(trace[mine], reference[0], rtol=0, atol=1e-4)
+        torch.testing.assert_close(trace.tensor(mine), reference[0], rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["bart", "m2m_100"])
@@ -78,9 +88,11 @@ def test_cross_attention_weights(name, saved):
     full = torch.cat([torch.tensor([[start]]), target], 1)
     out = theirs(input_ids=ids, decoder_input_ids=full, output_attentions=True)
     for i in range(3):
-        torch.testing.assert_close(trace[f"decoder.{i}.cross.weights"], out.cross_attentions[i][0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(
+            trace.tensor(f"decoder.{i}.cross.weights"), out.cross_attentions[i][0], rtol=0, atol=1e-5
+        )
         weights = out.decoder_attentions[i][0]
-        torch.testing.assert_close(trace[f"decoder.{i}.attention.weights"], weights, rtol=0, atol=1e-5)
+        torch.testing.assert_close(trace.tensor(f"decoder.{i}.attention.weights"), weights, rtol=0, atol=1e-5)
 
 
 def their_answers(model, ids, **settings):

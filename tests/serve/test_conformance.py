@@ -1,4 +1,4 @@
-"""What OpenAI's interface promises besides its answers: conversations sent back, methods, refusals in words, metrics."""
+"""Conformance with OpenAI's interface besides its answers: answers sent back as messages, methods, errors, metrics."""
 
 import re
 from collections.abc import Iterator
@@ -10,6 +10,9 @@ import pytest
 
 import regard
 import serving
+from regard.serve.metrics import Metrics
+from regard.serve.model_registry import ModelRegistry
+from regard.serve.served_models import ServedModels
 
 CHAT = {"model": serving.CHAT, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, "temperature": 0}
 PLAIN = {"model": "toy-gpt", "prompt": "The old king", "max_tokens": 4, "temperature": 0}
@@ -48,7 +51,7 @@ def test_max_completion_tokens_is_max_tokens(client):
     assert client.chat.completions.create(**CHAT, max_completion_tokens=3).usage.completion_tokens == 3
 
 
-def test_a_bias_of_a_hundred_either_way_decides(client):
+def test_a_logit_bias_of_plus_or_minus_100_decides(client):
     always = client.completions.create(**(PLAIN | {"temperature": 1}), logit_bias={"44": 100}, logprobs=0)
     assert len(set(always.choices[0].logprobs.tokens)) == 1
     first = client.completions.create(**PLAIN, logprobs=0).choices[0].logprobs.tokens[0]
@@ -57,7 +60,7 @@ def test_a_bias_of_a_hundred_either_way_decides(client):
     assert first not in never.choices[0].logprobs.tokens
 
 
-def test_the_answers_of_a_stream_are_told_apart_and_each_ends_once(client):
+def test_the_answers_of_a_stream_have_indices_and_each_ends_once(client):
     chunks = list(client.completions.create(**(PLAIN | {"n": 3, "temperature": 1, "seed": 5}), stream=True))
     whole = client.completions.create(**(PLAIN | {"n": 3, "temperature": 1, "seed": 5}))
     for choice in whole.choices:
@@ -76,7 +79,7 @@ def test_the_answers_of_a_stream_are_told_apart_and_each_ends_once(client):
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
         ({"max_completion_tokens": 4}, "max_tokens", "max_tokens and max_completion_tokens mean the same and differ."),
         ({"stream_options": {}}, "stream_options", "stream_options goes with stream."),
-        ({"stream": True, "stream_options": {"x": 1}}, "stream_options", "'stream_options.x' is not something"),
+        ({"stream": True, "stream_options": {"x": 1}}, "stream_options", "'stream_options.x' is not a field"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "messages.0.role: Input should be 'system'"),
         ({"messages": [{"role": "user", "content": None}]}, "messages", "messages.0.content"),
         (
@@ -90,7 +93,7 @@ def test_the_answers_of_a_stream_are_told_apart_and_each_ends_once(client):
         ({"stop": ["x"] * 65}, "stop", "at most 64"),
     ],
 )
-def test_a_refusal_names_the_field_and_says_why(http, change, param, words):
+def test_an_error_names_the_field_and_the_reason(http, change, param, words):
     answer = http.post("/v1/chat/completions", json=CHAT | change)
     assert answer.status_code == 400
     error = answer.json()["error"]
@@ -100,20 +103,20 @@ def test_a_refusal_names_the_field_and_says_why(http, change, param, words):
 
 
 @pytest.mark.parametrize(
-    ("path", "wish", "param"),
+    ("path", "body", "param"),
     [
         ("/v1/chat/completions", CHAT | {"messages": [{"role": "user", "content": "the sea " * 2000}]}, "messages"),
         ("/v1/completions", PLAIN | {"prompt": "The old king " * 2000}, "prompt"),
     ],
 )
-def test_a_prompt_that_does_not_fit_has_the_code_that_clients_look_for(http, path, wish, param):
-    answer = http.post(path, json=wish)
+def test_a_prompt_beyond_the_context_has_the_error_code_of_openai(http, path, body, param):
+    answer = http.post(path, json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (400, param, "context_length_exceeded")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_what_is_not_sent_as_json_is_refused(http, kind):
+def test_another_content_type_than_json_is_refused(http, kind):
     answer = http.post("/v1/completions", content=b'{"model": "toy-gpt"}', headers={"Content-Type": kind})
     assert answer.status_code == 400
     assert answer.json()["error"]["message"].startswith(
@@ -134,7 +137,7 @@ def test_what_is_not_sent_as_json_is_refused(http, kind):
         ("HEAD", "/v1/nothing", 404, None),
     ],
 )
-def test_other_ways_of_asking_are_refused_and_the_right_one_is_named(http, method, path, status, allow):
+def test_other_methods_are_refused_and_allow_names_the_right_one(http, method, path, status, allow):
     answer = http.request(method, path)
     assert (answer.status_code, answer.headers.get("allow")) == (status, allow)
     if method != "HEAD":
@@ -193,7 +196,9 @@ def test_metrics_are_in_prometheus_format(http, client):
     assert sorted(histograms) == ["regard_request_seconds", "regard_time_to_first_token_seconds"]
     for name in histograms:
         samples = families[name][2]
-        for count in (each for each in samples if each[0] == f"{name}_count"):
+        counted = [each for each in samples if each[0] == f"{name}_count"]
+        assert {"toy-gpt"} <= {labels.get("model", "toy-gpt") for _, labels, _ in counted}
+        for count in counted:
             mine = [s for s in samples if s[0] == f"{name}_bucket" and {**s[1], "le": ""} == {**count[1], "le": ""}]
             values = [value for _, _, value in mine]
             bounds = [float(labels["le"]) for _, labels, _ in mine]
@@ -204,8 +209,25 @@ def test_metrics_are_in_prometheus_format(http, client):
     assert {labels["model"] for _, labels, _ in gauges["regard_slots"]} >= {"toy-gpt"}
 
 
-def test_a_label_may_hold_anything():
-    from regard.serve.metrics import line
+def test_a_label_may_have_any_characters():
+    metrics = Metrics(ServedModels(ModelRegistry()))
+    metrics.requests.labels(route='q"\\\n', status="é").inc(2.5)
+    _, _, samples = parse(metrics.text().decode())["regard_requests_total"]
+    assert samples == [("regard_requests_total", {"route": r"q\"\\\n", "status": "é"}, 2.5)]
 
-    found = LABEL.findall(SAMPLE.fullmatch(line("x", {"a": 'q"\\\n', "b": "é"}, 2.5).rstrip("\n"))["labels"])
-    assert found == [("a", r"q\"\\\n"), ("b", "é")]
+
+FAMILIES = (
+    *("regard_requests_total", "regard_time_to_first_token_seconds", "regard_request_seconds", "regard_answers_total"),
+    *("regard_refused_total", "regard_steps_total", "regard_prompt_tokens_total", "regard_reused_tokens_total"),
+    *("regard_generated_tokens_total", "regard_slots", "regard_slots_busy", "regard_waiting"),
+    "regard_cache_bytes_most",
+)
+
+
+def test_two_servers_of_a_process_have_separate_metrics():
+    one, other = (Metrics(ServedModels(ModelRegistry())) for _ in range(2))
+    one.requests.labels(route="/health", status="200").inc()
+    one.seconds.labels(route="/health").observe(0.02)
+    assert 'regard_requests_total{route="/health",status="200"} 1.0\n' in one.text().decode()
+    empty = {name: samples for name, (_, _, samples) in parse(other.text().decode()).items()}
+    assert empty == {name: [] for name in FAMILIES}

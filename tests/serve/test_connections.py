@@ -1,4 +1,4 @@
-"""Connections that say nothing, too little, too much or too slowly: each ends, and beside them everybody is served."""
+"""Connections that send nothing, too little, too much or too slowly: each is closed, and other clients are served."""
 
 import asyncio
 import logging
@@ -16,10 +16,10 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 import serving
-from regard.serve.connections import Connection, Limits, Phase, Table, address_of
+from regard.serve.connections import Connection, Limits, Phase, Table, client_address
 from regard.serve.guard import Guard
 
 HOST = b"Host: 127.0.0.1\r\n"
@@ -28,7 +28,7 @@ POST = b"POST /read HTTP/1.1\r\n" + HOST + b"Content-Length: 1000\r\n\r\n"
 
 
 class App:
-    """Answers with what it read. /wait waits to be let go, /large is 8 MB, /endless never ends."""
+    """Echoes the body. /wait waits until it is released, /large is 8 MB, /endless never ends."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -48,7 +48,7 @@ class App:
             self.waiting += 1
             while not self.go.is_set():
                 await asyncio.sleep(0.01)
-        answer = PlainTextResponse(f"{scope['path']} {len(body)}")
+        answer: Response = PlainTextResponse(f"{scope['path']} {len(body)}")
         if scope["path"] == "/large":
             answer = PlainTextResponse(b"a" * (8 << 20))
         if scope["path"] == "/endless":
@@ -64,7 +64,7 @@ async def endless() -> Any:
 
 @contextmanager
 def served(
-    unread: int | None = None, most_requests: int = 512, **limits: Any
+    unread: int | None = None, max_requests: int = 512, **limits: Any
 ) -> Iterator[tuple[App, Callable[..., Any]]]:
     """An application, and how to connect to it."""
     app, doors = App(), list[socket.socket]()
@@ -79,7 +79,7 @@ def served(
         doors.append(door)
         return door
 
-    guarded = Guard(app, "127.0.0.1", most_requests=most_requests)
+    guarded = Guard(app, "127.0.0.1", max_requests=max_requests)
     with serving.running(guarded, unread=unread, **limits) as address:
         host, _, port = address.removeprefix("http://").partition(":")
         try:
@@ -91,7 +91,7 @@ def served(
 
 
 def rest(door: socket.socket) -> bytes:
-    """All that comes until the other side closes; that it does is what is tested."""
+    """All bytes until the server closes the connection."""
     found = b""
     try:
         while part := door.recv(1 << 16):
@@ -113,7 +113,7 @@ def answer(door: socket.socket) -> bytes:
 # ── time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_wait_for_a_client_ends():
+def test_every_wait_for_a_client_has_a_timeout():
     """The first three wait in vain for a request, for the rest of the headers and for the rest of the body."""
     with served(headers=0.2, body=0.2, body_rate=1 << 20, keep_alive=0.2) as (_, connect):
         silent, headers, body, later = connect(), connect(GET[:-3]), connect(POST + b"abc"), connect(GET)
@@ -127,12 +127,12 @@ def test_every_wait_for_a_client_ends():
         assert b"408" not in said
 
 
-def test_bytes_one_by_one_do_not_prolong_headers():
+def test_sending_headers_byte_by_byte_does_not_extend_the_timeout():
     with served(headers=0.3) as (_, connect):
         send_until_closed(connect(GET[:-3] + b"X: "), b"a")
 
 
-def test_blank_lines_do_not_prolong_idleness():
+def test_blank_lines_do_not_extend_the_keep_alive():
     with served(keep_alive=0.3) as (_, connect):
         door = connect(GET)
         answer(door)
@@ -150,8 +150,8 @@ def send_until_closed(door: socket.socket, data: bytes) -> None:
     raise AssertionError("still open")
 
 
-def test_a_body_that_comes_fast_enough_has_more_time():
-    with served(body=1, body_rate=10, body_most=60) as (_, connect):
+def test_a_body_that_arrives_fast_enough_gets_more_time():
+    with served(body=1, body_rate=10, max_body=60) as (_, connect):
         door = connect(POST)
         for _ in range(10):
             door.sendall(b"a" * 100)
@@ -167,15 +167,15 @@ def test_the_rest_of_a_refused_body_is_not_read_for_ever():
 
 
 @pytest.mark.parametrize("path", [b"/large", b"/endless"])
-def test_a_client_that_does_not_read_is_cut_off(path):
-    """Also when all of its answer has been computed: what waits for it takes memory."""
+def test_a_client_that_does_not_read_is_disconnected(path):
+    """Also after its response was computed: the unread bytes take memory."""
     with served(unread=4096, write=0.3) as (_, connect):
         door = connect(b"GET " + path + b" HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n", small=True)
         time.sleep(1.5)
         assert len(rest(door)) < 4 << 20
 
 
-def test_a_client_that_reads_slowly_is_not():
+def test_a_client_that_reads_slowly_is_not_disconnected():
     with served(unread=4096, write=2) as (_, connect):
         door = connect(b"GET /endless HTTP/1.1\r\n" + HOST + b"\r\n", small=True)
         for _ in range(60):
@@ -183,7 +183,7 @@ def test_a_client_that_reads_slowly_is_not():
             time.sleep(0.05)
 
 
-def test_what_waits_for_all_clients_together_is_bounded():
+def test_unread_bytes_of_all_clients_together_are_bounded():
     with served(unread=4096, unsent=20 << 20) as (_, connect):
         doors = [connect(b"GET /large HTTP/1.1\r\n" + HOST + b"\r\n", small=True) for _ in range(6)]
         time.sleep(0.5)
@@ -208,7 +208,7 @@ def read_all(door: socket.socket) -> bytes:
 # ── number ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_silent_connections_make_room_from_the_oldest_on(caplog):
+def test_idle_connections_are_closed_for_new_ones_oldest_first(caplog):
     with caplog.at_level(logging.WARNING), served(connections=16) as (_, connect):
         silent = [connect() for _ in range(60)]
         for _ in range(3):
@@ -223,7 +223,7 @@ def answer_to(door: socket.socket, data: bytes) -> bytes:
     return answer(door)
 
 
-def test_bodies_that_do_not_come_make_room_too():
+def test_connections_with_unfinished_bodies_are_closed_for_new_ones():
     with served(connections=16) as (_, connect):
         for _ in range(30):
             connect(POST)
@@ -231,7 +231,7 @@ def test_bodies_that_do_not_come_make_room_too():
 
 
 def test_an_address_does_not_take_every_connection():
-    """12 of 16 are busy for it; a thirteenth is closed, and when one is silent again there is room."""
+    """12 of 16 are busy with its requests; a thirteenth is closed, and accepted once one of them is idle."""
     with served(connections=16) as (app, connect):
         busy = [connect(GET.replace(b"/health", b"/wait")) for _ in range(12)]
         serving.until(lambda: app.waiting == 12)
@@ -242,23 +242,23 @@ def test_an_address_does_not_take_every_connection():
         assert answer(connect(GET)).startswith(b"HTTP/1.1 200 ")
 
 
-def test_addresses_and_their_shares():
+def test_addresses_and_their_limits():
     limits = Limits(connections=100)
-    assert [limits.of_address(a) for a in ("127.0.0.1", "::1", "10.0.0.7", "2001:db8::")] == [75, 75, 25, 25]
-    assert address_of(("10.0.0.7", 1)) == "10.0.0.7"
-    assert address_of(("::ffff:10.0.0.7", 1, 0, 0)) == "10.0.0.7"
-    assert address_of(("2001:db8::1:2:3:4", 1, 0, 0)) == address_of(("2001:db8::5", 1, 0, 0)) == "2001:db8::"
-    assert address_of(("fe80::1%eth0", 1, 0, 2)) == "fe80::"
-    assert address_of(("::1", 1, 0, 0)) == "::1"
+    assert [limits.per_address(a) for a in ("127.0.0.1", "::1", "10.0.0.7", "2001:db8::")] == [75, 75, 25, 25]
+    assert client_address(("10.0.0.7", 1)) == "10.0.0.7"
+    assert client_address(("::ffff:10.0.0.7", 1, 0, 0)) == "10.0.0.7"
+    assert client_address(("2001:db8::1:2:3:4", 1, 0, 0)) == client_address(("2001:db8::5", 1, 0, 0)) == "2001:db8::"
+    assert client_address(("fe80::1%eth0", 1, 0, 2)) == "fe80::"
+    assert client_address(("::1", 1, 0, 0)) == "::1"
 
 
-def test_a_full_table_that_is_all_busy_waits():
+def test_a_new_connection_waits_while_all_are_busy():
     async def wait() -> None:
         table = Table(Limits(connections=4))
         there = [fake(f"10.0.0.{i}", Phase.ANSWER) for i in range(4)]
         for each in there:
             assert await table.admit(each)
-        fifth = asyncio.ensure_future(table.admit(fake("10.0.0.9", Phase.SILENT)))
+        fifth = asyncio.ensure_future(table.admit(fake("10.0.0.9", Phase.IDLE)))
         await asyncio.sleep(0.05)
         assert not fifth.done()
         table.remove(there[2])
@@ -270,14 +270,14 @@ def test_a_full_table_that_is_all_busy_waits():
 
 def fake(address: str, phase: Phase) -> Any:
     class Fake(SimpleNamespace):
-        __hash__ = object.__hash__
+        __hash__ = object.__hash__  # type: ignore[assignment]
 
     return Fake(address=address, phase=phase, unsent=0, read_at=0.0, transport=None)
 
 
-def test_requests_beyond_the_most_are_503_and_health_is_not():
-    """Those whose bodies have not come do not count."""
-    with served(most_requests=2) as (app, connect):
+def test_requests_beyond_max_requests_get_503_but_not_health():
+    """Requests whose bodies are incomplete do not count."""
+    with served(max_requests=2) as (app, connect):
         slow = [connect(POST) for _ in range(5)]
         busy = [connect(GET.replace(b"/health", b"/wait")) for _ in range(2)]
         serving.until(lambda: app.waiting == 2)
@@ -293,13 +293,13 @@ def test_requests_beyond_the_most_are_503_and_health_is_not():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit of file descriptors")
-def test_without_file_descriptors_silent_connections_make_room():
-    """In a process that may open 48 files, and says so once, without a traceback and without spinning."""
+def test_idle_connections_are_closed_when_file_descriptors_run_out():
+    """In a process that may open 48 files. It logs this once, without a traceback and without a busy loop."""
     code = """
         import resource, socket, sys
         from starlette.responses import PlainTextResponse
         from regard.serve.connections import Limits
-        from regard.serve.listener import Server
+        from regard.serve.uvicorn_server import Server
 
         resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
         door = socket.create_server(("127.0.0.1", 0))
@@ -328,7 +328,7 @@ def test_without_file_descriptors_silent_connections_make_room():
 
 
 def used(pid: int) -> float:
-    """Seconds of processor time; 0 where the system does not tell."""
+    """Seconds of processor time; 0 where /proc does not exist."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -369,15 +369,15 @@ def connect() -> Iterator[Callable[..., socket.socket]]:
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_requests_whose_end_is_not_certain_are_the_last(connect, name):
-    """Else what one server takes for a body another takes for the next request."""
+def test_a_request_with_an_ambiguous_length_closes_the_connection(connect, name):
+    """Request smuggling: what one server takes for a body, another takes for the next request."""
     said = rest(connect(AMBIGUOUS[name] + SECOND))
     assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"400"]
     assert b'"error"' in said
 
 
-def test_what_is_allowed_is_still_read(connect):
-    """Lengths that agree, extensions of chunks, folded headers, LF for CR LF, and requests sent before the answer."""
+def test_unusual_but_valid_requests_are_accepted(connect):
+    """Repeated equal lengths, chunk extensions, folded headers, LF for CR LF, and pipelined requests."""
     before = [
         b"POST /1 HTTP/1.1\r\n" + HOST + b"Content-Length: 4\r\nContent-Length: 4\r\n\r\nabcd",
         b"POST /2 HTTP/1.1\r\n" + HOST + CHUNKED + b"\r\n3;a=b\r\nabc\r\n0\r\nX: y\r\n\r\n",
@@ -389,8 +389,8 @@ def test_what_is_allowed_is_still_read(connect):
     assert re.findall(rb"/\d \d", said) == [b"/1 4", b"/2 3", b"/3 0", b"/4 0", b"/5 0"]
 
 
-def test_answers_leave_at_once(monkeypatch):
-    """Else the last packet of an answer waits 40 ms for the client to confirm the one before it."""
+def test_nagles_algorithm_is_off(monkeypatch):
+    """Otherwise the last packet of a response waits 40 ms until the one before it is acknowledged."""
     found, made = [], Connection.connection_made
 
     def noted(self: Connection, transport: Any) -> None:

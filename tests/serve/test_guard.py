@@ -1,15 +1,16 @@
-"""Who is answered, and with what headers: other hosts, other sites, large bodies and mistakes of our own."""
+"""The guard: other hosts, other sites, large bodies, security headers, and exceptions of our own."""
 
 import base64
 import hashlib
 import logging
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from regard.serve.app import make_app
-from regard.serve.guard import MOST_BODY, Guard
-from regard.serve.shelf import Shelf
+from regard.serve.guard import MAX_BODY, Guard
+from regard.serve.model_registry import ModelRegistry
 
 HERE = "http://127.0.0.1:8899"
 
@@ -20,21 +21,22 @@ def test_loopback_names_are_answered(client, host):
 
 
 @pytest.mark.parametrize("host", ["evil.example:8899", "127.0.0.1.evil.example", "", "10.0.0.7", "[", "localhost.evil"])
-def test_a_rebound_name_is_not(client, host):
+def test_a_rebound_name_is_refused(client, host):
     answer = client.get("/api/models", headers={"Host": host})
     assert answer.status_code == 421
     assert set(answer.json()) == {"error"}
 
 
-def test_the_bound_address_is_answered_and_every_address_means_numbers_only():
-    one = Guard(None, "192.168.1.5")
-    assert one.is_us("192.168.1.5:8899")
-    assert not one.is_us("192.168.1.6:8899")
-    every = Guard(None, "0.0.0.0")
-    assert every.is_us("192.168.1.6:8899")
-    assert every.is_us("[fe80::1]:8899")
-    assert not every.is_us("evil.example")
-    assert not every.is_us("")
+def test_the_bound_address_is_answered_and_0_0_0_0_accepts_ip_addresses_only():
+    nobody: Any = None
+    one = Guard(nobody, "192.168.1.5")
+    assert one.is_own_host("192.168.1.5:8899")
+    assert not one.is_own_host("192.168.1.6:8899")
+    every = Guard(nobody, "0.0.0.0")
+    assert every.is_own_host("192.168.1.6:8899")
+    assert every.is_own_host("[fe80::1]:8899")
+    assert not every.is_own_host("evil.example")
+    assert not every.is_own_host("")
 
 
 NOT_ORIGINS = ["http://[::1", "http://[::1]x", "http://[v1.x]", "http://127.0.0.1:8899@evil", "", "//", "http://\xff"]
@@ -64,7 +66,7 @@ ODD = [
 
 
 @pytest.mark.parametrize("path", ODD)
-def test_odd_addresses_are_refused_and_not_failures(client, path):
+def test_odd_addresses_are_4xx_and_not_500(client, path):
     assert client.get(path).status_code in (400, 404)
 
 
@@ -77,7 +79,7 @@ def test_odd_headers_do_no_harm(client, name, value):
     assert client.post("/api/trace", content=b"{}", headers={name: value}).status_code == 400
 
 
-def test_our_own_origin_is_not(client):
+def test_our_own_origin_is_accepted(client):
     answer = client.get("/api/models", headers={"Origin": HERE, "Sec-Fetch-Site": "same-origin"})
     assert answer.status_code == 200
 
@@ -92,7 +94,7 @@ def test_another_site_may_link_to_the_page_but_not_load_from_it(client):
 @pytest.mark.parametrize(
     "path", ["/", "/page/main.js", "/api/models", "/api/nothing", "/api/trace/x/why?node=a&index=0"]
 )
-def test_every_answer_is_sealed(client, path):
+def test_every_response_has_the_security_headers(client, path):
     headers = client.get(path).headers
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
@@ -102,7 +104,7 @@ def test_every_answer_is_sealed(client, path):
     assert "access-control-allow-origin" not in headers
 
 
-def test_a_preflight_gets_no_leave(client):
+def test_a_cors_preflight_is_not_allowed(client):
     asking = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     answer = client.options("/api/trace", headers=asking)
     assert answer.status_code == 403
@@ -117,8 +119,8 @@ def test_the_import_map_is_in_the_policy_by_its_hash(client):
     assert scripts == f"script-src 'self' 'sha256-{digest}'"
 
 
-def test_a_large_body_is_refused_whether_or_not_it_says_so(client):
-    large = b'{"text": "' + b"a" * MOST_BODY + b'"}'
+def test_a_large_body_is_refused_with_or_without_content_length(client):
+    large = b'{"text": "' + b"a" * MAX_BODY + b'"}'
     for body in (large, iter([large[:1000], large[1000:]])):  # an iterator is sent in chunks, without a length
         answer = client.post("/api/trace", content=body, headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()) == (413, {"error": "A request may have at most 262,144 bytes."})
@@ -143,7 +145,7 @@ def test_a_long_address_is_refused(client):
         b'{"model": "toy-gpt", "text": null}',
     ],
 )
-def test_what_is_not_a_request_is_a_sentence(client, body):
+def test_an_invalid_body_gets_an_error_message(client, body):
     answer = client.post("/api/trace", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     sentence = answer.json()["error"]
@@ -153,14 +155,14 @@ def test_what_is_not_a_request_is_a_sentence(client, body):
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("DELETE", "/api/models", 405)])
-def test_what_is_not_there_is_a_sentence(client, method, path, status):
+def test_an_unknown_address_gets_an_error_message(client, method, path, status):
     answer = client.request(method, path)
     assert answer.status_code == status
     assert answer.json()["error"].endswith(".")
 
 
-def test_our_own_mistakes_show_no_traceback(page, caplog):
-    app = make_app(Shelf(), page=page)
+def test_an_unexpected_exception_shows_no_traceback(page, caplog):
+    app = make_app(ModelRegistry(), page=page)
 
     @app.get("/api/broken")
     def broken() -> None:

@@ -1,14 +1,15 @@
 """The official client against a live server: chat, completions, embeddings, streams, log-probabilities, errors."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import openai
 import pytest
-import torch
 
 import regard
 import serving
-from regard.serve.answers import ChatCompletion, TextCompletion, Vectors
+from regard.serve.response_schema import ChatCompletion, TextCompletion, Vectors
 
 ASK = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the quick brown fox"}]
 
@@ -32,7 +33,7 @@ def chatty(chat_model):
 # ── chat ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_chat_says_what_the_model_says(client, chatty):
+def test_chat_equals_the_librarys(client, chatty):
     told = client.chat.completions.create(model=serving.CHAT, messages=ASK, temperature=0, max_completion_tokens=12)
     ids = chatty.chat_ids(ASK)
     (answer,) = chatty.answers(ids, max_new_tokens=12)[0]
@@ -47,12 +48,12 @@ def test_chat_says_what_the_model_says(client, chatty):
     ChatCompletion.model_validate(told.model_dump(exclude_unset=True))
 
 
-def test_a_chat_streamed_is_the_chat(client):
-    wish = {"model": serving.CHAT, "messages": ASK, "temperature": 1, "seed": 11, "max_tokens": 14, "n": 2}
-    whole = client.chat.completions.create(**wish)
-    texts, finishes, roles = {0: "", 1: ""}, {}, {}
+def test_a_streamed_chat_equals_the_whole_chat(client):
+    body = {"model": serving.CHAT, "messages": ASK, "temperature": 1, "seed": 11, "max_tokens": 14, "n": 2}
+    whole = client.chat.completions.create(**body)
+    texts, finishes, roles = {0: "", 1: ""}, dict[int, Any](), dict[int, Any]()
     usage = None
-    for chunk in client.chat.completions.create(**wish, stream=True, stream_options={"include_usage": True}):
+    for chunk in client.chat.completions.create(**body, stream=True, stream_options={"include_usage": True}):
         assert chunk.object == "chat.completion.chunk"
         if chunk.usage is not None:
             assert chunk.choices == []
@@ -97,8 +98,8 @@ def test_parts_of_a_message_and_the_developer_are_read(client, chatty):
     parts = [{"type": "text", "text": "the quick"}, {"type": "text", "text": "brown fox"}]
     odd = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}]
     plain = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "the quick\nbrown fox"}]
-    wish = {"model": serving.CHAT, "temperature": 0, "max_tokens": 8}
-    one, two = (client.chat.completions.create(messages=messages, **wish) for messages in (odd, plain))
+    body = {"model": serving.CHAT, "temperature": 0, "max_tokens": 8}
+    one, two = (client.chat.completions.create(messages=messages, **body) for messages in (odd, plain))
     assert one.choices[0].message.content == two.choices[0].message.content
     assert one.usage.prompt_tokens == len(chatty.chat_ids(plain))
 
@@ -119,7 +120,7 @@ def test_the_default_is_sixteen_tokens(client):
 
 
 @pytest.mark.parametrize(
-    ("wish", "ours"),
+    ("body", "ours"),
     [
         ({"temperature": 1, "seed": 3}, {"temperature": 1.0, "seed": 3}),
         ({"temperature": 0.7, "seed": 4, "top_p": 0.8}, {"temperature": 0.7, "seed": 4, "top_p": 0.8}),
@@ -134,8 +135,8 @@ def test_the_default_is_sixteen_tokens(client):
         ),
     ],
 )
-def test_every_setting_means_what_it_means_in_the_library(client, toy, wish, ours):
-    told = client.completions.create(model="toy-gpt", prompt="Three children want", max_tokens=15, **wish)
+def test_every_setting_means_what_it_means_in_the_library(client, toy, body, ours):
+    told = client.completions.create(model="toy-gpt", prompt="Three children want", max_tokens=15, **body)
     assert told.choices[0].text == toy.generate("Three children want", max_new_tokens=15, **ours)
 
 
@@ -151,21 +152,21 @@ def test_several_prompts_and_several_answers_each(client, toy):
     assert [choice.text for choice in by_ids.choices] == expected
 
 
-def test_a_seed_that_was_not_given_is_told(client):
-    wish = {"model": "toy-gpt", "prompt": "The old king", "temperature": 1, "max_tokens": 12}
-    first = client.completions.create(**wish)
-    again = client.completions.create(**wish, seed=first.seed)
+def test_a_random_seed_is_in_the_response(client):
+    body = {"model": "toy-gpt", "prompt": "The old king", "temperature": 1, "max_tokens": 12}
+    first = client.completions.create(**body)
+    again = client.completions.create(**body, seed=first.seed)
     assert first.choices[0].text == again.choices[0].text
-    assert client.completions.create(**wish).seed != first.seed
+    assert client.completions.create(**body).seed != first.seed
 
 
 def test_stop_strings_end_the_text_before_them(client, toy):
-    wish = {"model": "toy-gpt", "prompt": "The old king", "temperature": 0, "max_tokens": 40}
-    whole = client.completions.create(**wish).choices[0].text
-    cut = client.completions.create(**wish, stop=["woman", "xyz"]).choices[0]
+    body = {"model": "toy-gpt", "prompt": "The old king", "temperature": 0, "max_tokens": 40}
+    whole = client.completions.create(**body).choices[0].text
+    cut = client.completions.create(**body, stop=["woman", "xyz"]).choices[0]
     assert cut.text == whole.partition("woman")[0]
     assert cut.finish_reason == "stop"
-    streamed = client.completions.create(**wish, stop="woman", stream=True)
+    streamed = client.completions.create(**body, stop="woman", stream=True)
     assert "".join(chunk.choices[0].text for chunk in streamed) == cut.text
 
 
@@ -191,7 +192,7 @@ def test_completion_logprobs_and_echo(client, toy):
 
 @pytest.mark.parametrize("prompt", ["The old king", "", [0, 5, 9]])
 def test_echo_in_a_stream(client, prompt):
-    wish = {
+    body = {
         "model": "toy-gpt",
         "prompt": prompt,
         "temperature": 0,
@@ -199,8 +200,8 @@ def test_echo_in_a_stream(client, prompt):
         "echo": True,
         "logprobs": 1,
     }
-    whole = client.completions.create(**wish).choices[0]
-    chunks = list(client.completions.create(**wish, stream=True))
+    whole = client.completions.create(**body).choices[0]
+    chunks = list(client.completions.create(**body, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
     parts = [chunk.choices[0].logprobs for chunk in chunks if chunk.choices[0].logprobs]
     assert [offset for part in parts for offset in part.text_offset] == whole.logprobs.text_offset
@@ -218,7 +219,7 @@ def test_no_new_tokens(client, echo):
     assert len(told.choices[0].logprobs.tokens) == (told.usage.prompt_tokens if echo else 0)
 
 
-def test_an_empty_prompt_begins_a_text(client, toy):
+def test_an_empty_prompt_starts_with_the_first_token(client, toy):
     told = client.completions.create(model="toy-gpt", prompt="", temperature=0, max_tokens=5)
     assert told.choices[0].text == toy.generate("", temperature=0, max_new_tokens=5)
 
@@ -235,17 +236,17 @@ def test_a_prompt_as_long_as_the_context_and_one_more_or_less(client, toy):
 # ── embeddings and models ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_embeddings_are_the_models(client):
+def test_embeddings_equal_the_librarys(client):
     texts = ["I loved the movie.", "The story was boring, but the actors were good.", "bad"]
     model = regard.load("toy-bert")
     expected = model.embed(texts)
     for format in ("float", openai.NOT_GIVEN):  # without one, the client asks for base64 and decodes it
         told = client.embeddings.create(model="toy-bert", input=texts, encoding_format=format)
         assert [each.index for each in told.data] == [0, 1, 2]
-        torch.testing.assert_close(torch.tensor([each.embedding for each in told.data]), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose([each.embedding for each in told.data], expected, rtol=0, atol=1e-6)
     assert told.usage.prompt_tokens == sum(len(model.tokenizer.encode(text)) for text in texts)
     one = client.embeddings.create(model="toy-bert", input=texts[0], encoding_format="float")
-    torch.testing.assert_close(torch.tensor(one.data[0].embedding), expected[0], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(one.data[0].embedding, expected[0], rtol=0, atol=1e-5)
     Vectors.model_validate(one.model_dump(exclude_unset=True))
 
 
@@ -261,7 +262,7 @@ def test_models(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_wrong_is_said_before_the_first_token(client, stream):
+def test_errors_come_before_the_first_token(client, stream):
     with pytest.raises(openai.NotFoundError) as unknown:
         client.completions.create(model="nothing", prompt="a", stream=stream)
     assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
@@ -286,7 +287,7 @@ def test_what_is_wrong_is_said_before_the_first_token(client, stream):
         {"x": 1},
     ],
 )
-def test_what_is_not_supported_is_refused_and_never_ignored(client, unsupported):
+def test_unsupported_fields_are_refused_and_never_ignored(client, unsupported):
     (name,) = unsupported
     with pytest.raises(openai.BadRequestError) as refused:
         client.chat.completions.create(model=serving.CHAT, messages=ASK, extra_body=unsupported)
@@ -294,11 +295,11 @@ def test_what_is_not_supported_is_refused_and_never_ignored(client, unsupported)
     assert name in refused.value.message
 
 
-def test_temperature_nought_is_greedy_and_not_unset(client):
-    wish = {"model": "toy-gpt", "prompt": "Once upon", "max_tokens": 24}
-    greedy = {client.completions.create(**wish, temperature=0, seed=seed).choices[0].text for seed in range(3)}
-    unset = {client.completions.create(**wish, seed=seed).choices[0].text for seed in range(3)}
-    one = {client.completions.create(**wish, temperature=1, seed=seed).choices[0].text for seed in range(3)}
+def test_temperature_0_is_greedy_and_not_unset(client):
+    body = {"model": "toy-gpt", "prompt": "Once upon", "max_tokens": 24}
+    greedy = {client.completions.create(**body, temperature=0, seed=seed).choices[0].text for seed in range(3)}
+    unset = {client.completions.create(**body, seed=seed).choices[0].text for seed in range(3)}
+    one = {client.completions.create(**body, temperature=1, seed=seed).choices[0].text for seed in range(3)}
     assert len(greedy) == 1
     assert unset == one
     assert len(unset) > 1

@@ -1,4 +1,4 @@
-"""The interface byte by byte: the form of streams, the other routes, attention on request, and its own description."""
+"""The HTTP interface: the format of streams, the other routes, attention on request, and the OpenAPI schema."""
 
 import base64
 import json
@@ -8,13 +8,13 @@ import struct
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 
 import regard
 import serving
-from regard.serve.answers import ChatCompletion, Refused, TextCompletion
+from regard.serve.response_schema import ChatCompletion, Refused, TextCompletion
 
 PLAIN = {"model": "toy-gpt", "prompt": "The old king", "temperature": 0, "max_tokens": 5}
 
@@ -39,8 +39,8 @@ def test_a_stream_is_data_lines_that_end_in_done(http):
 
 
 def test_usage_comes_last_and_is_null_before(http):
-    wish = PLAIN | {"stream": True, "stream_options": {"include_usage": True}}
-    events = http.post("/v1/completions", json=wish).text.split("\n\n")[:-2]
+    body = PLAIN | {"stream": True, "stream_options": {"include_usage": True}}
+    events = http.post("/v1/completions", json=body).text.split("\n\n")[:-2]
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
     assert chunks[-1]["choices"] == []
@@ -79,7 +79,7 @@ def test_usage_comes_last_and_is_null_before(http):
         ({"n": 100}, None),  # more than slots and queue hold
     ],
 )
-def test_what_is_out_of_range_is_refused_with_the_error_object(http, change, param):
+def test_values_out_of_range_are_refused_with_the_error_object(http, change, param):
     answer = http.post("/v1/completions", json=PLAIN | change)
     assert answer.status_code == 400, answer.text
     error = Refused.model_validate(answer.json()).error
@@ -90,7 +90,7 @@ def test_what_is_out_of_range_is_refused_with_the_error_object(http, change, par
 
 
 @pytest.mark.parametrize(
-    ("path", "wish", "param"),
+    ("path", "body", "param"),
     [
         ("/detokenize", {"model": "toy-gpt", "tokens": [5, 10**6]}, "tokens"),
         ("/v1/embeddings", {"model": "toy-bert", "input": [2, 10**6]}, "input"),
@@ -98,46 +98,46 @@ def test_what_is_out_of_range_is_refused_with_the_error_object(http, change, par
         ("/v1/embeddings", {"model": "toy-bert", "input": ["good"] * 2049}, "input"),
     ],
 )
-def test_other_routes_name_the_field_too_and_no_file(http, path, wish, param):
-    answer = http.post(path, json=wish)
+def test_errors_of_other_routes_name_the_field_and_no_file(http, path, body, param):
+    answer = http.post(path, json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, param)
     assert "/" not in error["message"]
 
 
 @pytest.mark.parametrize(
-    ("path", "wish"),
+    ("path", "body"),
     [
         ("/v1/embeddings", {"model": "toy-bert", "input": ["a"] * 2049}),
         ("/v1/completions", PLAIN | {"prompt": ["a"] * 2049}),
     ],
 )
-def test_too_many_texts_are_too_many_and_not_of_the_wrong_kind(http, path, wish):
-    assert "at most 2048 items" in http.post(path, json=wish).json()["error"]["message"]
+def test_the_error_for_too_many_texts_is_their_number_not_their_type(http, path, body):
+    assert "at most 2048 items" in http.post(path, json=body).json()["error"]["message"]
 
 
-def test_what_is_no_json_is_wrong_in_no_field(http):
+def test_the_error_for_invalid_json_names_no_field(http):
     answer = http.post("/v1/completions", content=b'{"model":', headers={"Content-Type": "application/json"})
     assert answer.json()["error"] | {"type": ""} == {
-        "message": "What was sent is not JSON.",
+        "message": "The body of the request is not JSON.",
         "type": "",
         "param": None,
         "code": None,
     }
 
 
-def test_a_context_that_was_made_shorter_is_the_one_that_counts(chat_model, page):
+def test_the_servers_context_limits_the_models(chat_model, page):
     with serving.running(serving.server_of([chat_model], page, context=32)) as address:
         told = httpx.post(f"{address}/tokenize", json={"model": serving.CHAT, "prompt": "a"}).json()
         assert told["max_model_len"] == 32
         for name in ("max_tokens", "max_completion_tokens"):
-            wish = {"model": serving.CHAT, "messages": [{"role": "user", "content": "a"}], name: 33}
-            error = httpx.post(f"{address}/v1/chat/completions", json=wish).json()["error"]
+            body = {"model": serving.CHAT, "messages": [{"role": "user", "content": "a"}], name: 33}
+            error = httpx.post(f"{address}/v1/chat/completions", json=body).json()["error"]
             assert error["message"] == f"{name} is 33: it must be at most the context of 32 tokens."
             assert error["param"] == name
 
 
-def test_a_model_whose_files_have_gone_does_not_hide_the_others(chat_model, page, tmp_path):
+def test_a_model_whose_files_were_deleted_does_not_hide_the_others(chat_model, page, tmp_path):
     shutil.copytree(chat_model, tmp_path / "gone")
     with serving.running(serving.server_of(["toy-gpt", tmp_path / "gone"], page)) as address:
         shutil.rmtree(tmp_path / "gone")
@@ -149,27 +149,27 @@ def test_a_model_without_a_tokenizer_is_refused_by_its_name(chat_model, page, tm
     shutil.copytree(chat_model, tmp_path / "mute")
     for file in (tmp_path / "mute").glob("tokenizer*"):
         file.unlink()
-    asked = {
+    asked: dict[str, dict[str, Any]] = {
         "/v1/completions": {"prompt": [1, 2]},
         "/v1/embeddings": {"input": [1, 2]},
         "/tokenize": {"prompt": "a"},
         "/detokenize": {"tokens": [1]},
     }
     with serving.running(serving.server_of([tmp_path / "mute"], page)) as address:
-        for path, wish in asked.items():
-            error = httpx.post(address + path, json={"model": "mute", **wish}).json()["error"]
-            assert error["message"] == "mute has no tokenizer, so it neither reads nor writes text."
+        for path, body in asked.items():
+            error = httpx.post(address + path, json={"model": "mute", **body}).json()["error"]
+            assert error["message"] == "mute has no tokenizer, so it cannot process text."
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
-def test_numbers_that_json_lacks_are_refused(http, number):
+def test_nan_and_infinity_are_refused(http, number):
     body = json.dumps(PLAIN).replace('"temperature": 0', f'"temperature": {number}')
     answer = http.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     Refused.model_validate(answer.json())
 
 
-def test_a_lone_surrogate_is_refused_in_words(http):
+def test_a_lone_surrogate_gets_an_error_message(http):
     body = json.dumps(PLAIN).replace("The old king", "\\ud800")
     answer = http.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
@@ -196,9 +196,9 @@ def test_tokenize_and_back(http, chat_model):
 
 
 def test_vectors_in_base64_are_little_endian_floats(http):
-    wish = {"model": "toy-bert", "input": "good"}
-    floats = http.post("/v1/embeddings", json=wish).json()["data"][0]["embedding"]
-    coded = http.post("/v1/embeddings", json=wish | {"encoding_format": "base64"}).json()["data"][0]["embedding"]
+    body = {"model": "toy-bert", "input": "good"}
+    floats = http.post("/v1/embeddings", json=body).json()["data"][0]["embedding"]
+    coded = http.post("/v1/embeddings", json=body | {"encoding_format": "base64"}).json()["data"][0]["embedding"]
     assert list(struct.unpack(f"<{len(floats)}f", base64.b64decode(coded))) == pytest.approx(floats, abs=1e-7)
 
 
@@ -232,12 +232,12 @@ def test_metrics_count_what_happened(http):
         return after[name] - before[name]
 
     assert grown('regard_requests_total{route="/v1/completions",status="200"}') == 1
-    assert grown('regard_answers_total{model="toy-gpt",end="finished"}') == 2
+    assert grown('regard_answers_total{end="finished",model="toy-gpt"}') == 2
     assert grown('regard_generated_tokens_total{model="toy-gpt"}') == 10
     assert grown('regard_prompt_tokens_total{model="toy-gpt"}') == 8
     assert grown('regard_time_to_first_token_seconds_count{model="toy-gpt"}') == 1
     assert (
-        after['regard_time_to_first_token_seconds_bucket{model="toy-gpt",le="+Inf"}']
+        after['regard_time_to_first_token_seconds_bucket{le="+Inf",model="toy-gpt"}']
         == (after['regard_time_to_first_token_seconds_count{model="toy-gpt"}'])
     )
     assert after['regard_slots{model="toy-gpt"}'] == 4
@@ -250,14 +250,14 @@ def test_metrics_count_what_happened(http):
 
 def test_explain_gives_the_attention_of_the_generated_tokens(http):
     """The rows of a trace over the same text, and the replay chose the same tokens."""
-    wish = {"model": "toy-gpt", "prompt": "The old king", "temperature": 1, "seed": 5, "max_tokens": 6, "n": 2}
-    told = http.post("/v1/completions", json=wish | {"explain": {"layers": [2, 0], "heads": [3]}})
+    body = {"model": "toy-gpt", "prompt": "The old king", "temperature": 1, "seed": 5, "max_tokens": 6, "n": 2}
+    told = http.post("/v1/completions", json=body | {"explain": {"layers": [2, 0], "heads": [3]}})
     answer = TextCompletion.model_validate(told.json())
     model = regard.load("toy-gpt")
     prompt = model.tokenizer.encode("The old king")
     written = model.answers(prompt, n=2, temperature=1, seed=5, max_new_tokens=6)[0]
     for choice, expected in zip(answer.choices, written, strict=True):
-        found = choice.explain
+        found: Any = choice.explain
         assert found.agrees
         assert found.differs_at is None
         assert found.largest_logprob_difference < 1e-4
@@ -268,21 +268,21 @@ def test_explain_gives_the_attention_of_the_generated_tokens(http):
             n = len(expected.ids)
             weights = trace[f"decoder.{layer}.attention.weights"][3, len(prompt) - 1 : -1, :-1]
             assert weights.shape == (n, len(prompt) + n - 1)
-            torch.testing.assert_close(torch.tensor(rows[0]), weights, rtol=0, atol=1e-5)
-            assert torch.tensor(rows[0]).sum(-1) == pytest.approx(torch.ones(n), abs=1e-5)
+            np.testing.assert_allclose(rows[0], weights, rtol=0, atol=1e-5)
+            assert np.sum(rows[0], -1) == pytest.approx(np.ones(n), abs=1e-5)
 
 
-def test_explain_of_a_chat_and_everything_unless_said(http):
-    wish = {"model": serving.CHAT, "messages": [{"role": "user", "content": "the fox"}], "max_tokens": 3, "explain": {}}
-    answer = ChatCompletion.model_validate(http.post("/v1/chat/completions", json=wish).json())
-    found = answer.choices[0].explain
+def test_explain_of_a_chat_has_all_layers_and_heads_by_default(http):
+    body = {"model": serving.CHAT, "messages": [{"role": "user", "content": "the fox"}], "max_tokens": 3, "explain": {}}
+    answer = ChatCompletion.model_validate(http.post("/v1/chat/completions", json=body).json())
+    found: Any = answer.choices[0].explain
     assert (found.layers, found.heads) == ([0, 1, 2], [0, 1, 2, 3, 4, 5])
     assert found.agrees
 
 
-def test_a_replay_that_chose_otherwise_says_so():
-    """What is checked can fail: an answer that the model would not have given."""
-    from regard.serve.replay import explain
+def test_a_replay_that_chose_other_tokens_reports_it():
+    """The check can fail: for an answer that the model would not have generated."""
+    from regard.serve.explain_answer import explain
 
     model = regard.load("toy-gpt")
     (row,) = model.rows(model.tokenizer.encode("The old king"), temperature=0.0, max_new_tokens=4)
@@ -300,12 +300,12 @@ def test_a_replay_that_chose_otherwise_says_so():
         ({"heads": [9]}, "explain.heads has 9, but toy-gpt has those from 0 to 3."),
     ],
 )
-def test_what_cannot_be_explained_is_refused(http, explain, words):
+def test_invalid_explain_options_are_refused(http, explain, words):
     answer = http.post("/v1/completions", json=PLAIN | {"explain": explain})
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, words)
 
 
-def test_too_much_attention_is_refused_before_anything_is_written(http):
+def test_too_much_attention_is_refused_before_generation(http):
     answer = http.post("/v1/completions", json=PLAIN | {"max_tokens": 100, "n": 16, "explain": {}})
     assert answer.status_code == 400
     assert "1,000,000 can be returned" in answer.json()["error"]["message"]
@@ -319,7 +319,7 @@ def described(http) -> dict[str, Any]:
     return http.get("/openapi.json").json()
 
 
-def test_the_description_names_every_public_route_and_nothing_else(described):
+def test_the_schema_has_every_public_route_and_nothing_else(described):
     assert set(described["paths"]) == {
         *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/translations"),
         *("/v1/models", "/v1/models/{name}", "/tokenize", "/detokenize", "/health", "/metrics"),
@@ -331,26 +331,33 @@ def test_the_description_names_every_public_route_and_nothing_else(described):
             assert {"400", "401", "404", "413", "429", "431"} <= set(way["responses"])
 
 
-def test_every_reference_leads_somewhere_and_every_shape_is_used(described):
+def test_every_reference_of_the_schema_resolves_and_every_component_is_used(described):
     text = json.dumps(described)
     named = set(re.findall(r'"#/components/schemas/([^"]+)"', text))
     assert named == set(described["components"]["schemas"])
 
 
-def test_every_field_of_the_conventions_is_described(described):
+def test_the_schema_has_every_field_of_the_conventions(described):
     shapes = described["components"]["schemas"]
     both = {
         *("model", "max_tokens", "temperature", "top_p", "n", "stop", "stream", "stream_options", "seed", "logit_bias"),
         *("presence_penalty", "frequency_penalty", "logprobs", "top_k", "min_p", "repetition_penalty", "explain"),
     }
-    assert set(shapes["ChatWish"]["properties"]) == both | {"messages", "max_completion_tokens", "top_logprobs"}
-    assert set(shapes["TextWish"]["properties"]) == both | {"prompt", "echo"}
-    for name in ("ChatWish", "TextWish", "EmbeddingWish", "TranslationWish", "TokenizeWish", "DetokenizeWish"):
+    assert set(shapes["ChatRequest"]["properties"]) == both | {"messages", "max_completion_tokens", "top_logprobs"}
+    assert set(shapes["CompletionRequest"]["properties"]) == both | {"prompt", "echo"}
+    for name in (
+        "ChatRequest",
+        "CompletionRequest",
+        "EmbeddingRequest",
+        "TranslationRequest",
+        "TokenizeRequest",
+        "DetokenizeRequest",
+    ):
         assert shapes[name]["additionalProperties"] is False
 
 
-def test_schemathesis_finds_no_broken_answer(live):
-    """Requests made from the description, valid and invalid: every one is answered, none with a 5xx."""
+def test_schemathesis_finds_no_invalid_response(live):
+    """Requests generated from the schema, valid and invalid: every one is answered, none with a 5xx."""
     schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
     schema = schemathesis.openapi.from_url(f"{live}/openapi.json")
     for operation in schema.get_all_operations():

@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_damaged_files_are_used_or_refused(bases: Path, tmp_path: Path) -> None:
     first = int(os.environ.get("REGARD_SOAK_SEED") or random.SystemRandom().randrange(10**9))
-    end, outcomes, failures, seed = time.monotonic() + SECONDS, Counter[str](), [], first
+    end, outcomes, failures, seed = time.monotonic() + SECONDS, Counter[str](), list[Any](), first
     worker = Worker(bases, tmp_path)
     while time.monotonic() < end and len(failures) < 20:
         result = worker.attempt(seed)
@@ -59,7 +60,7 @@ class Worker:
 
     def __init__(self, bases: Path, work: Path) -> None:
         here = Path(__file__).parent
-        self.command = [sys.executable, "-W", "error", here / "try_models.py", bases, work / "work"]
+        self.command = [sys.executable, "-W", "error", *map(str, (here / "try_models.py", bases, work / "work"))]
         self.env = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), *map(str, (here, here.parent)))))
         }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mutations import damage
+from mutations import damage  # type: ignore[import-not-found] # which stands beside this script
 
 import regard
 from hostile import cheap

@@ -1,8 +1,9 @@
-"""Directories in blocks: every family, rounded, comes back as the network rounded in memory, on either engine."""
+"""Quantized directories: every family, saved and loaded, equals the network quantized in memory, on either engine."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,7 @@ Saved = Callable[[str], Path]
 
 @pytest.mark.parametrize("name", [*tiny.MODELS, *tiny.NATIVE])
 @pytest.mark.parametrize("quantize", ["q8", "q4_1"])
-def test_every_family_comes_back(saved: Saved, tmp_path: Path, name: str, quantize: str) -> None:
+def test_every_family_survives_saving_and_loading(saved: Saved, tmp_path: Path, name: str, quantize: str) -> None:
     model = regard.load(saved(name), engine="torch")
     again = regard.load(model.save(tmp_path / "q", format="blocks", quantize=quantize), engine="torch")
     expected = regard.load(saved(name), quantize=quantize, engine="torch").net.state_dict()
@@ -51,15 +52,15 @@ def test_layouts_replace_each_other(tmp_path: Path) -> None:
     )
 
 
-def test_over_the_directory_it_was_loaded_from(tmp_path: Path) -> None:
+def test_saving_over_the_directory_it_was_loaded_from(tmp_path: Path) -> None:
     path = regard.load("toy-bert").save(tmp_path / "q", format="blocks", quantize="q8")
     model = regard.load(path)
     states = model(ROW)
     model.save(path, format="blocks", quantize="f32")
-    assert torch.equal(regard.load(path)(ROW), states)
+    assert np.array_equal(regard.load(path)(ROW), states)
 
 
-def test_what_is_not_written_is_refused(tmp_path: Path) -> None:
+def test_an_unsupported_format_is_refused(tmp_path: Path) -> None:
     model = regard.load("toy-bert")
     with pytest.raises(ConfigError, match="written as F32, F16"):
         model.save(tmp_path / "q", format="blocks", quantize="q5_0")

@@ -1,10 +1,12 @@
 """The models that come with the package: small, and good at what their recipes say."""
 
+from typing import Any
+
 import pytest
+from toytext import opinions, reviews, stories, translate
 
 import regard
 from regard.store.hub import bundled
-from regard.train.toy import reviews, stories, translate
 
 
 @pytest.mark.parametrize("name", bundled())
@@ -16,8 +18,15 @@ def test_translation_crosses_over():
     model = regard.load("toy-translate")
     assert model.translate("the European Economic Area") == ["la zone économique européenne"]
     trace = model.trace("the European Economic Area")
+    words = [range(1, 2), range(2, 6), range(6, 9)]
+    assert ["".join(trace.tokens[i] for i in word) for word in words] == [" European", " Economic", " Area"]
     A = trace["decoder.1.cross.weights"].mean(0)  # target × source
-    assert A.shape == (len(trace.target_tokens), len(trace.tokens))
+    looked = []
+    for before in ("la", "one", "ique"):  # the tokens behind which zone, économique and européenne are written
+        assert trace.target_tokens is not None
+        row = A[trace.target_tokens.index(before)]
+        looked.append(max(range(3), key=lambda n: row[list(words[n])].sum()))
+    assert looked == [2, 1, 0]
 
 
 def test_translation_of_held_out_pairs():
@@ -37,9 +46,16 @@ def test_stories_agree_in_number_and_pronoun():
 
 
 def test_masks_are_filled_with_words_that_fit():
-    guesses = regard.load("toy-bert").fill("The movie had amazing [MASK], but the story was quite boring.")
-    assert guesses[0]["probability"] > 0.02
-    assert all(guess["token"].isalpha() for guess in guesses)
+    """Of its own 600 tokens: what films have many of, a word for a film, and its verb."""
+    model = regard.load("toy-bert")
+    many = {part.noun.removesuffix("/NOUN") for part in opinions.PARTS if part.number == "many"}
+    guesses: Any = model.fill("The movie had amazing [MASK], but the story was quite boring.", top_k=600)
+    assert {guess["token"] for guess in guesses[:5]} < many
+    assert sum(guess["probability"] for guess in guesses if guess["token"] in many) > 0.6
+    for text, words in (("The [MASK] had", {"movie", "film"}), ("The movie [MASK]", {"had", "has"})):
+        likely: Any = model.fill(f"{text} amazing visuals, but the story was quite boring.", top_k=2)
+        assert {guess["token"] for guess in likely} == words
+        assert sum(guess["probability"] for guess in likely) > 0.9
 
 
 def test_sentiment_and_tags():

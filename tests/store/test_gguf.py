@@ -3,7 +3,9 @@
 import os
 import time
 import weakref
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from regard.errors import CheckpointError, NotFound
 from regard.store.gguf import read_gguf
 from regard.store.gguf_write import Typed, write_gguf
-from regard.store.named import Planned
+from regard.store.named_tensors import Planned
 
 METADATA = {
     "general.architecture": "llama",
@@ -180,7 +182,11 @@ def test_a_file_that_is_cut_short_while_it_is_open_is_refused(written: Path) -> 
 
 def test_a_file_may_be_written_over_itself(written: Path, tensors: dict[str, torch.Tensor]) -> None:
     file = read_gguf(written)
-    plans = [Planned(n, file.shape(n), "F32", lambda n=n: file.tensor(n) * 2) for n in reversed(file.names)]
+
+    def doubled(name: str) -> torch.Tensor:
+        return file.tensor(name) * 2
+
+    plans = [Planned(n, file.shape(n), "F32", partial(doubled, n)) for n in reversed(file.names)]
     write_gguf(written, file.metadata, plans)
     assert torch.equal(file.tensor("norm.weight"), tensors["norm.weight"])
     assert torch.equal(read_gguf(written).tensor("norm.weight"), tensors["norm.weight"] * 2)
@@ -223,7 +229,7 @@ def test_a_vocabulary_opens_quickly(tmp_path: Path) -> None:
 
 def test_long_arrays_are_read_again_and_written_again(tmp_path: Path) -> None:
     """They stay bytes in between, and are values for whoever looks."""
-    told = {"words": [f"{i} é" for i in range(3000)], "numbers": list(range(3000)), "few": [1, 2]}
+    told: dict[str, Any] = {"words": [f"{i} é" for i in range(3000)], "numbers": list(range(3000)), "few": [1, 2]}
     write_gguf(tmp_path / "a.gguf", told, [])
     read = read_gguf(tmp_path / "a.gguf").metadata
     assert (read["words"][7], read["words"][-1], len(read["numbers"])) == ("7 é", "2999 é", 3000)

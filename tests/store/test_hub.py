@@ -1,4 +1,4 @@
-"""Names → files: what comes first, what is said when there is nothing, and the hub, played by a server of our own."""
+"""Names → files: precedence, error messages, and downloads from the hub, simulated by a local server."""
 
 import hashlib
 import http.server
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub.constants
+import numpy as np
 import pytest
-import torch
 
 import regard
 from regard.errors import NotFound
 from regard.store import hub
-from regard.store.hub import Known, fetch, installed, resolve
+from regard.store.hub import PackagedModel, fetch, installed, resolve
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -34,7 +34,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bundled/not-a-model").mkdir()
     (tmp_path / "packages/brought/__init__.py").write_text("raise SystemExit('a model package was imported')")
     monkeypatch.setattr(hub, "BUNDLED", tmp_path / "bundled")
-    monkeypatch.setattr(hub, "INSTALLABLE", {"brought": Known("a test", "brought", "model", "brought==1")})
+    monkeypatch.setattr(hub, "INSTALLABLE", {"brought": PackagedModel("a test", "brought", "model", "brought==1")})
     monkeypatch.syspath_prepend(str(tmp_path / "packages"))
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path
@@ -77,7 +77,9 @@ def test_the_hub_comes_last(house: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     "where",
     ["./none", "../none", "/none", "a/b/c", "no such", "a/b:c.bin", "", "~/none", "~nobody-of-that-name/x", "a\0b"],
 )
-def test_what_cannot_be_a_repository_is_no_file(house: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_a_name_that_cannot_be_a_repository_is_not_found(
+    house: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     monkeypatch.setattr(hub, "fetch", never)
     if where == "":
         assert resolve(where) == Path()  # the directory one stands in
@@ -95,7 +97,7 @@ def test_a_package_is_found_without_importing_it(house: Path) -> None:
         resolve("brought")
 
 
-def test_offline_the_sentence_lists_what_there_is(house: Path) -> None:
+def test_offline_the_message_lists_known_models(house: Path) -> None:
     with pytest.raises(NotFound, match=r"no model 'nobody/nothing' here \(known: toy, brought; or give a path\)"):
         resolve("nobody/nothing")
 
@@ -196,7 +198,7 @@ def test_a_repository_is_fetched_without_its_pickles_and_code(server: Hub, saved
     path = resolve("someone/tiny", endpoint=server.url)
     assert {p.name for p in path.iterdir()} == set(local) == server.given()
     ids = [[3, 1, 4, 1, 5]]
-    assert torch.equal(regard.load(path)(ids), regard.load(saved("gpt2"))(ids))
+    assert np.array_equal(regard.load(path)(ids), regard.load(saved("gpt2"))(ids))
 
 
 def test_load_goes_to_the_hub_by_itself(
@@ -207,7 +209,7 @@ def test_load_goes_to_the_hub_by_itself(
     assert regard.load("someone/tiny-bert").family == "bert"
 
 
-def test_what_was_fetched_once_is_there_offline(
+def test_a_downloaded_model_is_available_offline(
     server: Hub, saved: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.repositories["someone/tiny"] = files_of(saved("llama"))
@@ -231,28 +233,28 @@ def test_one_gguf_file_of_many(server: Hub) -> None:
 @pytest.mark.parametrize("where", ["nobody/nothing", "nothing", "nobody/nothing:m.gguf", "someone/tiny:missing.gguf"])
 def test_what_the_hub_does_not_have(server: Hub, where: str) -> None:
     server.repositories["someone/tiny"] = {"config.json": b"{}"}
-    with pytest.raises(NotFound, match=r"the hub does not give it: it answered 404\.$"):
+    with pytest.raises(NotFound, match=r"it cannot be downloaded from the hub: it answered 404\.$"):
         resolve(where, endpoint=server.url)
 
 
 @pytest.mark.parametrize("name", ["-bad/name", "bad--/na..me", "x/" + "y" * 200, "x" * 5000])
 def test_a_name_that_no_repository_has(server: Hub, name: str) -> None:
-    with pytest.raises(NotFound, match="the hub does not give it: nothing there has such a name"):
+    with pytest.raises(NotFound, match="it cannot be downloaded from the hub: nothing there has such a name"):
         resolve(name, endpoint=server.url)
     assert server.asked == []
 
 
-@pytest.mark.parametrize(("fault", "says"), [("cut", "the download broke off"), ("garbage", "cannot be understood")])
-def test_a_hub_that_breaks_off_or_talks_nonsense(
+@pytest.mark.parametrize(("fault", "says"), [("cut", "the download broke off"), ("garbage", "cannot be parsed")])
+def test_a_hub_that_disconnects_or_answers_garbage(
     server: Hub, saved: Callable[[str], Path], fault: str, says: str
 ) -> None:
     server.repositories["someone/tiny"] = files_of(saved("gpt2"))
     server.fault = fault
-    with pytest.raises(NotFound, match=f"the hub does not give it: .*{says}"):
+    with pytest.raises(NotFound, match=f"it cannot be downloaded from the hub: .*{says}"):
         resolve("someone/tiny", endpoint=server.url)
 
 
-def test_nobody_listens(server: Hub) -> None:
+def test_an_unreachable_hub(server: Hub) -> None:
     with socket.socket() as taken:  # a port that was free a moment ago
         taken.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.errors import CheckpointError, NotFound
-from regard.store.named import Planned
+from regard.store.named_tensors import Planned
 from regard.store.safetensors import INDEX, SINGLE, dtypes, open_checkpoint
 from regard.store.safetensors_write import save_checkpoint
 
@@ -204,7 +204,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     old = {"a": torch.ones(4), "b": torch.ones(4)}
     save_checkpoint(tmp_path, old, max_shard_bytes=16)
     new = [Planned("a", (4,), "F32", lambda: torch.zeros(4)), Planned("b", (4,), "F32", full)]
-    with pytest.raises(CheckpointError, match="No space left on device; choose another place or make room"):
+    with pytest.raises(CheckpointError, match="No space left on device; choose another place or free some space"):
         save_checkpoint(tmp_path, new, max_shard_bytes=16)
     assert_same(open_checkpoint(tmp_path).tensor("a"), old["a"])
     assert len(list(tmp_path.iterdir())) == 3

@@ -15,7 +15,7 @@ import tiny_tokenizers as tiny
 from regard.errors import TokenizerError
 from regard.store.gguf import read_gguf
 from regard.text.gguf_vocab import gguf_vocab, tokenizer_from_gguf
-from regard.text.splits import SPLITS
+from regard.text.pretokenizers import SPLITS
 from regard.text.tokenizer import Tokenizer, load_tokenizer
 
 
@@ -160,7 +160,7 @@ def test_sentencepiece_written_and_read_is_the_same() -> None:
     same_ids(tokenizer, tokenizer_from_gguf(metadata, "spm.gguf"))
 
 
-def test_roberta_keeps_its_ends() -> None:
+def test_roberta_keeps_its_bos_and_eos() -> None:
     raw = tiny.byte_level(["<s>", "<pad>", "</s>"])
     raw.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), add_prefix_space=False)
     tokenizer = Tokenizer(raw, specials={"bos": "<s>", "eos": "</s>", "cls": "<s>", "sep": "</s>"})
@@ -195,7 +195,7 @@ def refused() -> dict[str, Tokenizer]:
 
 
 @pytest.mark.parametrize("name", refused())
-def test_what_gguf_cannot_say_is_refused(name: str) -> None:
+def test_what_gguf_cannot_express_is_refused(name: str) -> None:
     with pytest.raises(TokenizerError, match=f"^{name} cannot be written into a GGUF file: "):
         gguf_vocab(refused()[name])
 

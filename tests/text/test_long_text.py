@@ -1,6 +1,7 @@
 """A long text in pieces has the ids of the whole, and a text that cannot fit is refused by its length alone."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ import tiny_tokenizers as tiny
 from hostile import cheap
 from regard.errors import TooLong
 from regard.text import long_text, tokenizer
-from regard.text.chat import encode_chat
+from regard.text.chat_template import encode_chat
 from regard.text.gguf_vocab import tokenizer_from_gguf
-from regard.text.splits import SPLITS
+from regard.text.pretokenizers import SPLITS
 from regard.text.tokenizer import Tokenizer
 
 SPM = tiny.sentencepiece_metadata(tiny.sentencepiece_model())
@@ -48,11 +49,8 @@ def closed(raw: Any) -> Any:
 
 
 PIPELINES: dict[str, Callable[[], Any]] = {
-    **{f"byte-level {split}": lambda split=split: byte_level(split) for split in ("gpt-2", "smollm", "llama-bpe")},
-    **{
-        f"byte-level {split}": lambda split=split: byte_level(split)
-        for split in ("tekken", "gpt-4o", "falcon", "default")
-    },
+    **{f"byte-level {split}": partial(byte_level, split) for split in ("gpt-2", "smollm", "llama-bpe")},
+    **{f"byte-level {split}": partial(byte_level, split) for split in ("tekken", "gpt-4o", "falcon", "default")},
     "byte-level NFC": lambda: byte_level("qwen2", normalizers.NFC()),
     "byte-level NFKC": lambda: byte_level("gpt-2", normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])),
     "byte-level NFKD": lambda: byte_level("llama-bpe", normalizers.NFKD(), prefix=True),
@@ -60,7 +58,7 @@ PIPELINES: dict[str, Callable[[], Any]] = {
     "BERT": tiny.wordpiece,
     "whitespace": lambda: spaces(pre_tokenizers.Whitespace()),
     "words": tiny.wordlevel,
-    **{f"unigram {scheme}": lambda scheme=scheme: unigram(scheme) for scheme in ("always", "first", "never")},
+    **{f"unigram {scheme}": partial(unigram, scheme) for scheme in ("always", "first", "never")},
     "SentencePiece": lambda: tokenizer_from_gguf(SPM, "spm").raw,
     "SentencePiece, bare": lambda: tokenizer_from_gguf(SPM | {"tokenizer.ggml.add_space_prefix": False}, "spm").raw,
 }
@@ -138,6 +136,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every text is long."""
     for module in (long_text, tokenizer):
         monkeypatch.setattr(module, "LONG", 4)
+    monkeypatch.setattr(long_text, "WINDOW", 3)
 
 
 @pytest.fixture(scope="module", params=PIPELINES)
@@ -168,27 +167,27 @@ def test_no_text_is_refused_that_would_have_fitted(made: list[Tokenizer], text: 
         assert len(each.encode(text * 50, most=fits)) == fits
 
 
-def test_every_pipeline_here_is_cut(made: list[Tokenizer]) -> None:
+def test_every_pipeline_here_is_split(made: list[Tokenizer]) -> None:
     plain = made[0]
     assert len(list(plain._long.pieces("the cat sat on the mat and the dog"))) > 2
     assert sum(not each._long.after for each in made) >= 2  # where an added token forbids it
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_what_is_not_known_to_allow_it_is_not_cut(name: str) -> None:
+def test_unknown_pipelines_are_not_split(name: str) -> None:
     made = Tokenizer(WHOLE[name]())
     text = "the cat sat on the mat and the dog"
     assert list(made._long.pieces(text)) == [text]
     assert made.encode(text) == made.raw.encode(text).ids
 
 
-def test_a_random_tokenizer_is_not_cut() -> None:
+def test_bpe_dropout_is_not_split() -> None:
     raw = tiny.byte_level()
     raw.model.dropout = 0.5
     assert not Tokenizer(raw)._long.after
 
 
-def test_a_text_is_given_up_when_it_has_too_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoding_stops_at_too_many_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Tokenizer(tiny.byte_level())
     seen: list[str] = []
     pieces = made._long.pieces
@@ -225,25 +224,25 @@ class Recorder:
         return self.raw.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
 
 
-def test_python_is_locked_for_short_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`encode` holds Python's lock, `encode_batch_fast` does not."""
+def test_the_gil_is_held_for_short_texts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`encode` holds the GIL, `encode_batch_fast` does not."""
     monkeypatch.undo()
     made = Tokenizer(tiny.byte_level())
     recorder: Any = Recorder(made.plain)
     for text in ("the cat " * 10_000, "?" * 100_000, "the cat"):
-        assert made.encode_by(recorder, made._long, text, True, None) == made.plain.encode(text).ids
+        assert made.encode_by(recorder, lambda: made._long, text, True, None) == made.plain.encode(text).ids
     assert recorder.locked == ["the cat"]
     assert max(map(len, recorder.free[:-1])) < long_text.LONG + 10
     assert recorder.free[-1] == "?" * 100_000
 
 
-def test_a_text_that_cannot_fit_is_refused_unread() -> None:
+def test_a_text_that_cannot_fit_is_refused_without_encoding() -> None:
     made = Tokenizer(closed(tiny.byte_level()))
-    longest = max(map(len, made.vocab))
+    longest = max(made.vocab, key=len)
     with cheap(seconds=0.5), pytest.raises(TooLong, match="has more than 100 tokens"):
         made.encode("a" * 20_000_000, most=100)
-    assert made._long.has_more("!" * (100 * longest + 1), 100)
-    assert not made._long.has_more("!" * (100 * longest), 100)
+    assert made._long.has_more(longest * 100 + "!", 100)
+    assert not made._long.has_more(longest * 100, 100)
 
 
 def test_characters_without_a_token_do_not_count() -> None:

@@ -50,6 +50,7 @@ def test_a_batch_is_its_texts(tokenizer: Tokenizer) -> None:
 @EVERY
 def test_text_that_spells_a_control_token_is_text(tokenizer: Tokenizer) -> None:
     control = tokenizer.special_ids - {tokenizer.vocab.get("[UNK]"), tokenizer.vocab.get("<unk>")}
+    assert control
     for i in control:
         spelling = tokenizer.token(i)
         for text in (spelling, f"the {spelling} cat", f"a{spelling}", f"{spelling}{spelling}"):
@@ -106,7 +107,6 @@ def test_bytes_round_trip_and_no_half_character_is_shown(text: str) -> None:
     stream = BYTES.stream()
     shown = [stream.push(i) for i in ids]
     assert "".join(shown) == text
-    assert "\ufffd" in text or not any("\ufffd" in piece for piece in shown)
     stream = SPM.stream()
     assert "".join(stream.push(i) for i in SPM.encode(text)) + stream.flush() == SPM.decode(SPM.encode(text))
 
@@ -142,7 +142,7 @@ def test_streaming_costs_the_same_per_token_however_long() -> None:
     assert seconds(len(ids)) < 40 * seconds(len(ids) // 10) + 0.1  # quadratic would be a hundredfold
 
 
-def test_a_decoder_the_stream_does_not_know_speaks_at_the_end() -> None:
+def test_a_stream_with_an_unknown_decoder_returns_all_text_at_the_end() -> None:
     raw = tiny.byte_level()
     raw.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Replace("the", "The")])
     tokenizer = Tokenizer(raw)
@@ -153,14 +153,15 @@ def test_a_decoder_the_stream_does_not_know_speaks_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, PIECES, SPM], ids=["bytes", "pieces", "spm"])
-def test_words_know_their_tokens(tokenizer: Tokenizer) -> None:
+def test_encode_words_maps_tokens_to_words(tokenizer: Tokenizer) -> None:
     words = ["the", "believing", "cat", ",", "naïve"]
     ids, index = tokenizer.encode_words(words)
     for n, word in enumerate(words):
         own = [i for i, w in zip(ids, index, strict=True) if w == n]
-        assert tokenizer.decode(own).strip().replace("##", "") in (word, "naive")
+        assert tokenizer.decode(own).strip().replace("##", "") == word.replace("ï", "i" if tokenizer is PIECES else "ï")
     assert [w for w in index if w is not None] == sorted(w for w in index if w is not None)
-    assert tokenizer.decode(ids).replace(" ,", ",") in ("the believing cat, naïve", "the believing cat, naive")
+    naive = "naive" if tokenizer is PIECES else "naïve"  # which takes accents off
+    assert tokenizer.decode(ids).replace(" ,", ",") == f"the believing cat, {naive}"
     assert tokenizer.words("the cat's 🦊, yes") == [
         ("the", 0, 3), ("cat", 4, 7), ("'", 7, 8), ("s", 8, 9), ("🦊", 10, 11), (",", 11, 12), ("yes", 13, 16)
     ]  # fmt: skip
@@ -180,7 +181,7 @@ def test_unigram_and_word_models_stay_exact_on_ordinary_text() -> None:
             assert tokenizer.encode(text) == tokenizer.raw.encode(text).ids
 
 
-def test_ids_with_holes() -> None:
+def test_ids_with_gaps() -> None:
     raw = Raw(models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
     raw.add_special_tokens(["</s>"])
     tokenizer = Tokenizer(raw, specials={"eos": "</s>"})

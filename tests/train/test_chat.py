@@ -1,7 +1,8 @@
-"""A model that talks at random is taught three answers: from a file of conversations to `model.chat`."""
+"""An untrained model is fine-tuned on three answers: from a file of conversations to `model.chat`."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ import torch.nn.functional as F
 import regard
 import tiny_text
 from regard.api import train_settings, train_with
-from regard.text.chat import encode_chat
+from regard.text.chat_template import encode_chat
 from regard.train.encoding import ChatEncoding
-from regard.train.recipe import PackedTokenizer
+from regard.train.preprocess import PackedTokenizer
 from regard.train.settings import TrainSettings
 from regard.train.task import task_named
 
@@ -25,18 +26,18 @@ def conversation(*questions: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def new_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_text.save("chat", tmp_path_factory.mktemp("chat"))
 
 
-def test_the_loss_is_over_the_assistant_s_tokens(begun: Path) -> None:
+def test_the_loss_is_over_the_assistant_s_tokens(new_run: Path) -> None:
     """Two conversations of different lengths in a batch: the sum of -log p over what the assistant says and its turn's
     end, as computed one conversation at a time from the logits."""
-    model = regard.load(begun)
+    model = regard.load(new_run)
     talks = [conversation(*ANSWERS), conversation("what is red")]
     encoding = ChatEncoding(PackedTokenizer(model.tokenizer), 200)
     task = task_named("chat")(TrainSettings("chat"), model.tokenizer)
-    examples = [encoding.encode({"messages": talk}) for talk in talks]
+    examples: list[Any] = [encoding.encode({"messages": talk}) for talk in talks]
     batch = task.collate(examples, torch.Generator())
     expected, count = 0.0, 0
     for talk in talks:
@@ -51,12 +52,17 @@ def test_the_loss_is_over_the_assistant_s_tokens(begun: Path) -> None:
     assert float(task.loss(model.net, batch).plain) == pytest.approx(expected, rel=1e-5)
 
 
-def test_it_answers_as_it_was_taught(begun: Path, tmp_path: Path) -> None:
+def test_a_fine_tuned_model_gives_the_trained_answers(new_run: Path, tmp_path: Path) -> None:
     talks = [conversation(question) for question in ANSWERS] + [conversation(*ANSWERS)]
     lines = [json.dumps({"messages": talk}) + "\n" for talk in talks]
     data = tmp_path / "talks.jsonl"
     data.write_text("".join(lines))
-    given = {"data": [str(data)], "eval_data": [str(data)], "out": str(tmp_path / "run"), "start": str(begun)}
+    given: dict[str, Any] = {
+        "data": [str(data)],
+        "eval_data": [str(data)],
+        "out": str(tmp_path / "run"),
+        "start": str(new_run),
+    }
     given |= {
         "max_steps": 120,
         "eval_steps": 60,
@@ -65,14 +71,15 @@ def test_it_answers_as_it_was_taught(begun: Path, tmp_path: Path) -> None:
         "warmup_steps": 5,
         "threads": 1,
     }
-    before = regard.load(begun)
+    before = regard.load(new_run)
     assert [before.chat(q, max_new_tokens=20, temperature=0) for q in ANSWERS] != list(ANSWERS.values())
     run = train_with(train_settings("chat", None, given))
     model = regard.load(run)
     for question, answer in ANSWERS.items():
         assert model.chat(question, max_new_tokens=20, temperature=0) == answer
     messages = [*conversation("what is red"), {"role": "user", "content": "what is blue"}]
-    assert isinstance(model.chat(messages, max_new_tokens=20, temperature=0), str)
+    (written,) = model.answers(model.chat_ids(messages), max_new_tokens=20, temperature=0)[0]
+    assert model.chat(messages, max_new_tokens=20, temperature=0) == written.text
     losses = [
         line["eval"]["loss"]
         for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines())

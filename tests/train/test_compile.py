@@ -1,16 +1,16 @@
-"""Compiled layers: one graph each, without a break, and still to be looked into while they train."""
+"""torch.compile: one graph per block, without a graph break, and still traceable while training."""
 
 import pytest
 import torch
 
+from regard.model.build import Network, build
 from regard.model.init import initialise
 from regard.model.registry import spec_of
-from regard.model.transformer import Network, build
 from regard.train.loop import blocks_of
 from regard.train.probe import attention_of
 from regard.train.settings import TrainSettings
 from regard.train.task import task_named
-from regard.train.vocabulary import SPECIALS, train_tokenizer
+from regard.train.tokenizer import SPECIALS, train_tokenizer
 
 
 def network(task: str) -> Network:
@@ -24,7 +24,7 @@ def network(task: str) -> Network:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of PyTorch, about itself
 @pytest.mark.parametrize("task", ["lm", "translate"])
-def test_whole_graphs_and_the_same_numbers(task: str) -> None:
+def test_compiled_blocks_have_no_graph_breaks_and_give_the_same_numbers(task: str) -> None:
     net = network(task)
     ids = torch.arange(16).view(2, 8) + 5
     given = (ids, ids.flip(1)) if task == "translate" else (ids,)

@@ -1,20 +1,20 @@
-"""The loop and its checkpoints, on a tiny GPT-2 and batches made of numbers."""
+"""The training loop and its checkpoints, on a tiny GPT-2 and synthetic batches."""
 
 import json
 import os
 import signal
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
 
 from regard.errors import CheckpointError, TrainingError
+from regard.model.build import build, parameters_of
 from regard.model.init import initialise
 from regard.model.registry import family_of, spec_of
-from regard.model.transformer import build
 from regard.nn.see import watching
-from regard.store.open import Pooling
-from regard.store.save import save_directory
+from regard.store.save_model import ModelFiles, save_directory
 from regard.train import checkpoint
 from regard.train.loop import Trainer
 from regard.train.loss import linear_cross_entropy
@@ -65,7 +65,7 @@ class Numbers:
         parts = rows.chunk(self.parts)
         return [Batch({"ids": p[:, :-1], "targets": p[:, 1:]}, p[:, 1:].numel(), p[:, 1:].numel()) for p in parts]
 
-    def take(self, step: int) -> list[Batch]:
+    def micro_batches(self, step: int) -> list[Batch]:
         batches = self.make(self.cursor["at"])
         self.cursor = {"at": self.cursor["at"] + 1}
         return batches
@@ -74,7 +74,7 @@ class Numbers:
         return self.make(10**6)
 
 
-def trainer(run: Path, steps: int = 12, parts: int = 1, feed: Numbers | None = None, **given) -> Trainer:
+def trainer(run: Path, steps: int = 12, parts: int = 1, loader: Numbers | None = None, **given) -> Trainer:
     run.mkdir(parents=True, exist_ok=True)
     settings = TrainSettings(
         "lm", out=str(run), log_steps=1, warmup_steps=2, eval_steps=4, save_steps=given.pop("save_steps", 4), **given
@@ -84,9 +84,9 @@ def trainer(run: Path, steps: int = 12, parts: int = 1, feed: Numbers | None = N
     initialise(net, settings.seed)
 
     def write(path: Path) -> None:
-        save_directory(path, net, spec, family_of("gpt2"), CONFIG, None, {}, Pooling())
+        save_directory(path, ModelFiles(parameters_of(net), spec, family_of("gpt2"), CONFIG))
 
-    return Trainer(settings, Counting(settings), net, feed or Numbers(parts), steps, write)
+    return Trainer(settings, Counting(settings), net, loader or Numbers(parts), steps, write)
 
 
 def resumed(run: Path, steps: int = 12, **given) -> Trainer:
@@ -106,15 +106,15 @@ def fingerprint(run: Path, step: int) -> dict[str, str]:
     return json.loads((run / f"checkpoint-{step}" / checkpoint.SUMS).read_text())
 
 
-def test_it_learns(tmp_path):
+def test_the_loss_falls(tmp_path):
     first = trainer(tmp_path, 150, learning_rate=1e-2, dropout=0.0)
     before = first.evaluate()["loss"]
     first.train()
     assert first.evaluate()["loss"] < before / 4
 
 
-def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
-    """Weights, optimiser and progress, byte for byte, with dropout on."""
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    """Weights, optimizer state and progress, byte for byte, with dropout on."""
     trainer(tmp_path / "whole").train()
     half = trainer(tmp_path / "cut")
     half.total = 4
@@ -123,8 +123,8 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(tmp_path):
     assert fingerprint(tmp_path / "cut", 12) == fingerprint(tmp_path / "whole", 12)
 
 
-def test_parts_of_a_step_add_up_to_the_step(tmp_path):
-    """Accumulation 8 × 1 equals 1 × 8: the same losses and weights, within float32 rounding."""
+def test_gradient_accumulation_equals_one_batch(tmp_path):
+    """Gradient accumulation of 8 × 1 equals 1 × 8: the same losses and weights, within float32 rounding."""
     runs = [trainer(tmp_path / str(parts), parts=parts, dropout=0.0) for parts in (1, 8)]
     for each in runs:
         each.net.eval()  # dropout draws per part, so it is off here
@@ -134,7 +134,7 @@ def test_parts_of_a_step_add_up_to_the_step(tmp_path):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_training_watched_is_training_unwatched(tmp_path):
+def test_an_observer_does_not_change_training(tmp_path):
     runs = [trainer(tmp_path / name) for name in ("plain", "watched")]
     for each in runs:
         each.net.eval()
@@ -145,28 +145,30 @@ def test_training_watched_is_training_unwatched(tmp_path):
         assert a.loss == pytest.approx(b.loss, abs=1e-5)
 
 
-def test_not_a_number_stops_before_the_update(tmp_path):
+def test_a_nan_loss_stops_before_the_update(tmp_path):
     broken = trainer(tmp_path)
     broken.step()
     with torch.no_grad():
-        broken.net.decoder[1].mlp.up.bias[0] = float("nan")
+        net: Any = broken.net
+        net.decoder[1].mlp.up.bias[0] = float("nan")
     before = [p.clone() for p in broken.net.parameters()]
     with pytest.raises(TrainingError, match=r"step 2 .*not a finite number"):
         broken.step()
-    assert all(torch.equal(a, b) or a.isnan().any() for a, b in zip(before, broken.net.parameters(), strict=True))
+    for a, b in zip(before, broken.net.parameters(), strict=True):
+        torch.testing.assert_close(a, b.detach(), rtol=0, atol=0, equal_nan=True)
     assert broken.progress.step == 1
 
 
 def test_sigterm_finishes_the_step_and_saves(tmp_path):
     run = trainer(tmp_path, 100, save_steps=1000)
-    run.tell = lambda event: os.kill(os.getpid(), signal.SIGTERM) if event.get("step") == 5 else None
+    run.callback = lambda event: os.kill(os.getpid(), signal.SIGTERM) if event.get("step") == 5 else None
     run.train()
     assert run.progress.step == 5
     assert (tmp_path / "latest").resolve().name == "checkpoint-5"
     assert checkpoint.damage(tmp_path / "checkpoint-5") is None
 
 
-def test_a_flipped_byte_is_noticed_and_the_one_before_used(tmp_path, caplog):
+def test_a_damaged_checkpoint_is_skipped_for_the_one_before(tmp_path, caplog):
     trainer(tmp_path).train()
     weights = tmp_path / "checkpoint-12" / "model.safetensors"
     damaged = bytearray(weights.read_bytes())
@@ -177,7 +179,7 @@ def test_a_flipped_byte_is_noticed_and_the_one_before_used(tmp_path, caplog):
     assert "model.safetensors has changed" in caplog.text
 
 
-def test_old_checkpoints_go_and_the_best_stays(tmp_path):
+def test_old_checkpoints_are_deleted_but_not_the_best(tmp_path):
     run = trainer(tmp_path, 24, save_total_limit=1)
     run.progress.best, run.progress.best_step = -1.0, 4
     run.train()
@@ -203,31 +205,31 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
 
 class Scripted(Trainer):
-    """Evaluations come to what the script says, one after the other."""
+    """A trainer whose evaluations give the losses of the script, one after the other."""
 
     script: list[float]
 
-    def look(self, work, *given):
+    def in_eval_mode(self, work, *given):
         return {"loss": self.script.pop(0)}
 
 
 def scripted(run: Path, script: list[float], **given) -> Scripted:
-    made = trainer(run, 4 * len(script), **given)
+    made: Any = trainer(run, 4 * len(script), **given)
     made.__class__, made.script = Scripted, list(script)
-    return made
+    return cast(Scripted, made)
 
 
 def test_saving_follows_save_steps_however_the_loss_falls(tmp_path):
     run = scripted(tmp_path, [6.0, 5.0, 4.0, 3.0, 2.0, 1.0], save_steps=12, save_total_limit=99)
     saved = []
-    run.tell = lambda event: saved.append(event["path"]) if event["kind"] == "saved" else None
+    run.callback = lambda event: saved.append(event["path"]) if event["kind"] == "saved" else None
     run.train()
     assert [Path(path).name for path in saved] == ["checkpoint-12", "checkpoint-24"]
     assert (tmp_path / "best").resolve().name == "checkpoint-24"
 
 
-def test_the_best_is_the_best_of_the_checkpoints(tmp_path):
-    """An evaluation between two saves may be lower; there is nothing that could be kept of it but its number."""
+def test_best_is_the_best_of_the_saved_checkpoints(tmp_path):
+    """An evaluation between two checkpoints may be lower, but its weights were not saved."""
     run = scripted(tmp_path, [6.0, 3.0, 1.0, 4.0, 2.0, 5.0], save_steps=8, save_total_limit=1)  # saved: the even ones
     run.train()
     assert (tmp_path / "best").resolve().name == "checkpoint-8"
@@ -237,14 +239,15 @@ def test_the_best_is_the_best_of_the_checkpoints(tmp_path):
     assert (again.progress.best, again.progress.lowest, again.progress.stale) == (3.0, 1.0, 3)
 
 
-def test_a_checkpoint_that_was_not_judged_is_not_the_best(tmp_path):
+def test_a_checkpoint_without_evaluation_is_not_the_best(tmp_path):
     run = scripted(tmp_path, [6.0, 5.0, 4.0], save_steps=3, save_total_limit=99)
-    said = []
-    run.tell = lambda event: said.append(event["text"]) if event["kind"] == "said" else None
+    messages = []
+    run.callback = lambda event: messages.append(event["text"]) if event["kind"] == "message" else None
     run.train()
     assert checkpoint.steps(tmp_path) == [12, 9, 6, 3]
     assert (tmp_path / "best").resolve().name == "checkpoint-12"
-    assert said == ["Checkpoints come every 3 and evaluations every 4 steps: `best` is among those that were judged."]
+    intervals = "Checkpoints are saved every 3 and evaluations run every 4 steps"
+    assert messages == [f"{intervals}: `best` is chosen among the checkpoints that were evaluated."]
 
 
 def test_an_evaluation_that_is_not_a_number_is_never_the_best(tmp_path):
@@ -255,7 +258,7 @@ def test_an_evaluation_that_is_not_a_number_is_never_the_best(tmp_path):
     assert (tmp_path / "best").resolve().name == "checkpoint-12"
 
 
-def test_patience_counts_evaluations_that_were_not_saved(tmp_path):
+def test_early_stopping_counts_evaluations_without_checkpoint(tmp_path):
     run = scripted(tmp_path, [6.0, 1.0, 2.0, 3.0, 4.0, 5.0], patience=3, save_steps=100)
     run.train()
     assert run.progress.step == 20
@@ -263,7 +266,7 @@ def test_patience_counts_evaluations_that_were_not_saved(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["metrics.jsonl", "latest"])
-def test_a_full_disk_elsewhere_is_a_sentence_too(what, tmp_path, monkeypatch):
+def test_a_full_disk_is_one_sentence_wherever_it_occurs(what, tmp_path, monkeypatch):
     run = trainer(tmp_path)
     run.total = 4
     run.train()
@@ -281,7 +284,7 @@ def test_a_full_disk_elsewhere_is_a_sentence_too(what, tmp_path, monkeypatch):
     assert checkpoint.newest(tmp_path) == tmp_path / ("checkpoint-4" if what == "metrics.jsonl" else "checkpoint-8")
 
 
-def test_patience(tmp_path):
+def test_early_stopping(tmp_path):
     run = trainer(tmp_path, 1000, patience=2, learning_rate=1e-12)
     run.progress.best, run.progress.best_step = -1.0, 0
     run.train()

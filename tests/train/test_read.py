@@ -1,4 +1,4 @@
-"""Every format gives the rows that are in it, and says where the ones are that are not as they should be."""
+"""Every format gives its rows, and an error names the file and line of a malformed one."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.errors import DataError
-from regard.train import formats, source
+from regard.train import data_files, formats
 from regard.train.read import Layout, Row, Tally, expand, find_sources, read_rows, read_texts
 
 TEXT = Layout(("text",))
@@ -54,9 +54,9 @@ def test_missing_files_and_directories_are_refused(tmp_path: Path) -> None:
         expand([str(tmp_path / "none*.txt")])
     with pytest.raises(DataError, match="is a directory; name the files"):
         expand([str(tmp_path)])
-    with pytest.raises(DataError, match=r"a\.xyz does not say its format; say it with --format \(text, jsonl"):
+    with pytest.raises(DataError, match=r"a\.xyz does not tell its format; give it with --format \(text, jsonl"):
         find_sources([put(tmp_path / "a.xyz", "x")], TEXT)
-    with pytest.raises(DataError, match=r"a\.csv is read as csv, which cannot give tokens and tags"):
+    with pytest.raises(DataError, match=r"a\.csv is read as csv, which has no tokens and tags"):
         find_sources([put(tmp_path / "a.csv", "x")], TAGGED)
 
 
@@ -71,7 +71,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         list(read_rows(found, LINES, Tally()))
 
 
-def test_standard_input_is_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_copied_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     class Typed:
         buffer = io.BytesIO("été\nhiver\n".encode())
 
@@ -96,7 +96,7 @@ def test_the_one_text_of_an_archive(tmp_path: Path) -> None:
     assert tally.files[0]["size"] == 22
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("deu.txt", "Go.\tGeh!\n")
-    with pytest.raises(DataError, match="holds 2 texts; unpack it"):
+    with pytest.raises(DataError, match="contains 2 texts; unpack it"):
         find_sources([str(path)], PAIRS)
     path.write_bytes(b"PK\3\4 not really")
     with pytest.raises(DataError, match=r"fra-eng\.zip is not a zip archive"):
@@ -106,7 +106,7 @@ def test_the_one_text_of_an_archive(tmp_path: Path) -> None:
 # ── plain text ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lines_paragraphs_and_the_whole(tmp_path: Path) -> None:
+def test_texts_are_lines_paragraphs_or_files(tmp_path: Path) -> None:
     path = put(tmp_path / "a.txt", "\ufeff one \r\ntwo\n\n\nthree\u2028x\n \nfour")
     rows, tally = rows_of(LINES, path)
     assert fields(rows, "line", "text") == [(1, " one "), (2, "two"), (5, "three\u2028x"), (7, "four")]
@@ -126,7 +126,7 @@ def test_pieces_joined_are_the_file(
     path = put(tmp_path_factory.mktemp("pieces") / "a.txt", text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "PIECE", piece)
-        patch.setattr(formats, "blocks", lambda file, tally: source.blocks(file, tally, block))
+        patch.setattr(formats, "blocks", lambda file, tally: data_files.blocks(file, tally, block))
         rows, tally = rows_of(TEXT, path)
     assert "".join(row["text"] for row in rows) == text
     assert [row["ends"] for row in rows] == [False] * (len(rows) - 1) + [True] * bool(rows)
@@ -188,7 +188,7 @@ def test_tables(tmp_path: Path, name: str, content: str, expected: list[tuple[An
     assert fields(rows, "line", "text", "label") == expected
 
 
-def test_table_with_names_of_its_own(tmp_path: Path) -> None:
+def test_a_table_with_other_column_names(tmp_path: Path) -> None:
     layout = Layout(("text", "label"), {"text": "Body"})
     rows, _ = rows_of(layout, put(tmp_path / "a.csv", "label,other,body\n1,x,yes\n"))
     assert fields(rows, "text", "label") == [("yes", "1")]
@@ -280,7 +280,7 @@ def test_bytes_that_are_not_utf8_are_named_by_line(tmp_path: Path, layout: Layou
 
 
 def test_a_huge_line_is_refused_without_being_read(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.jsonl", b"x\n" * 3 + b"y" * (source.MAX_LINE + 1))
+    path = put(tmp_path / "a.jsonl", b"x\n" * 3 + b"y" * (data_files.MAX_LINE + 1))
     with pytest.raises(DataError, match=r"a\.jsonl:4: the line is longer than 16 MB"):
         rows_of(Layout(("text",), bad_rows="skip"), path)
     paragraphs = Layout(("text",), document="paragraph", format="text")
@@ -297,7 +297,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
                 put(tmp_path / "a.txt", "one\ntwo\n" * 300_001)
 
 
-def test_reading_holds_little(tmp_path: Path) -> None:
+def test_reading_uses_little_memory(tmp_path: Path) -> None:
     path = put(tmp_path / "a.jsonl", '{"text": "some words of a row"}\n' * 200_000)
     found = find_sources([path], TEXT)[0]
     tracemalloc.start()

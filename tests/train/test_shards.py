@@ -1,4 +1,4 @@
-"""A dataset is made whole or not at all, equal however many processes make it, and made again only when it must be."""
+"""A dataset is complete or absent, the same for any number of workers, and made again only when something changed."""
 
 import json
 import os
@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 import tiny_recipe as tiny
 from regard.errors import CheckpointError, DataError
-from regard.train import prepare as preparing
-from regard.train.prepare import prepare
+from regard.train import dataset as preparing
+from regard.train.dataset import prepare
+from regard.train.preprocess import Chunk, PackedTokenizer, encode_all
 from regard.train.read import Layout, find_sources, read_texts
-from regard.train.recipe import Chunk, PackedTokenizer, encode_all
 from regard.train.shards import Columns, ShardWriter, Stream
-from regard.train.vocabulary import LM, TRANSLATE, train_tokenizer
+from regard.train.tokenizer import LM, TRANSLATE, train_tokenizer
 
 LINES = Layout(("text",), document="line")
 WHOLE = Layout(("text",))
@@ -79,7 +79,7 @@ def test_what_is_written_is_read(
             assert stream.read(start, stop).tolist() == flat[start:stop]
 
 
-def test_rows_lie_in_the_file_and_cannot_be_written_to(tmp_path: Path) -> None:
+def test_rows_are_memory_mapped_and_read_only(tmp_path: Path) -> None:
     columns = made(tmp_path / "d", text_file(tmp_path / "a.txt", "abc", "de"))
     row = columns[1]["codes"]
     assert row.base is not None
@@ -93,7 +93,7 @@ def test_rows_lie_in_the_file_and_cannot_be_written_to(tmp_path: Path) -> None:
         Stream([row]).read(1, 3)
 
 
-def test_the_manifest_says_what_there_is(tmp_path: Path) -> None:
+def test_the_manifest_lists_the_contents(tmp_path: Path) -> None:
     path = text_file(tmp_path / "a.txt", "abc", "", "skip me", "words x yz", "skip me")
     columns = made(tmp_path / "d", path)
     assert words(columns) == ["abc", "x", "yz"]
@@ -125,12 +125,12 @@ def packed(pairs: Path) -> PackedTokenizer:
     return PackedTokenizer(train_tokenizer("bpe", texts, 300, TRANSLATE))
 
 
-def test_it_is_used_again_until_something_changes(tmp_path: Path, pairs: Path, packed: PackedTokenizer) -> None:
+def test_a_dataset_is_reused_until_something_changes(tmp_path: Path, pairs: Path, packed: PackedTokenizer) -> None:
     said: list[str] = []
 
     def again(recipe: tiny.Pairs, layout: Layout = PAIRS) -> Columns:
         said.clear()
-        return made(tmp_path / "d", pairs, recipe, layout, say=said.append)
+        return made(tmp_path / "d", pairs, recipe, layout, notify=said.append)
 
     first = again(tiny.Pairs(packed, 30))
     assert said == []
@@ -147,7 +147,7 @@ def test_it_is_used_again_until_something_changes(tmp_path: Path, pairs: Path, p
     assert shorter.manifest["skipped"]["longer than 12"] > 0
     other = PackedTokenizer(train_tokenizer("bpe", iter(["the cat sat", "le chat était assis"]), 310, TRANSLATE))
     again(tiny.Pairs(other, 12))
-    assert said == [f"The tokenizer is another, so {tmp_path / 'd'} is prepared again."]
+    assert said == [f"The tokenizer has changed, so {tmp_path / 'd'} is prepared again."]
     again(tiny.Pairs(other, 12), Layout(("source", "target"), bad_rows="skip"))
     assert said == [f"The setting bad_rows was 'stop' and is 'skip', so {tmp_path / 'd'} is prepared again."]
 
@@ -170,7 +170,7 @@ def test_a_changed_file_is_noticed(
     if not settled:  # a second change so soon after the first that the clock of the disk shows no difference
         os.utime(pairs, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     said: list[str] = []
-    second = made(tmp_path / "d", pairs, tiny.Pairs(packed, 30), PAIRS, say=said.append)
+    second = made(tmp_path / "d", pairs, tiny.Pairs(packed, 30), PAIRS, notify=said.append)
     assert said == [f"{pairs} has changed, so {tmp_path / 'd'} is prepared again."]
     assert second.fingerprint != first.fingerprint
 
@@ -180,7 +180,7 @@ def test_another_number_of_files_is_noticed(tmp_path: Path) -> None:
     made(tmp_path / "d", tmp_path / "a*.txt")
     text_file(tmp_path / "a2.txt", "de")
     said: list[str] = []
-    assert words(made(tmp_path / "d", tmp_path / "a*.txt", say=said.append)) == ["abc", "de"]
+    assert words(made(tmp_path / "d", tmp_path / "a*.txt", notify=said.append)) == ["abc", "de"]
     assert said == [f"There were 1 files and are 2, so {tmp_path / 'd'} is prepared again."]
 
 
@@ -206,24 +206,24 @@ DAMAGES = {
     "manifest": (damage_manifest, "KeyError 'task'"),
     "size": (cut_short, "codes-00000.values has 4 bytes instead of 20"),
     "missing": (remove, "codes-00000.ends cannot be read"),
-    "rows": (disagree, "codes-00000 does not hold the rows it should"),
+    "rows": (disagree, "codes-00000 does not have the rows it should"),
 }
 
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_noticed_and_mended(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+def test_a_damaged_dataset_is_made_again(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
     path = text_file(tmp_path / "a.txt", "abc", "de")
     made(tmp_path / "d", path)
     damage(tmp_path / "d")
     with pytest.raises(DataError, match=f"is a damaged dataset: {message}"):
         Columns(tmp_path / "d")
     said: list[str] = []
-    assert words(made(tmp_path / "d", path, say=said.append)) == ["abc", "de"]
+    assert words(made(tmp_path / "d", path, notify=said.append)) == ["abc", "de"]
     assert len(said) == 1
     assert message in said[0]
 
 
-def test_a_flipped_byte_is_found_when_asked_for(tmp_path: Path) -> None:
+def test_a_flipped_byte_is_found_with_verify(tmp_path: Path) -> None:
     made(tmp_path / "d", text_file(tmp_path / "a.txt", "abc", "de"))
     shard = tmp_path / "d" / "codes-00000.values"
     shard.write_bytes(shard.read_bytes().replace(b"b", b"c"))
@@ -256,7 +256,7 @@ def test_many_processes_write_what_one_writes(
 
 
 def test_processes_that_encode_do_not_load_torch(tmp_path: Path) -> None:
-    program = "import sys, regard.train.recipe, regard.train.row; print('torch' in sys.modules)"
+    program = "import sys, regard.train.preprocess, regard.train.row; print('torch' in sys.modules)"
     said = subprocess.check_output([sys.executable, "-c", program], text=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert said == "False\n"
 
@@ -293,7 +293,7 @@ def test_a_full_disk_leaves_the_old_dataset(tmp_path: Path, monkeypatch: pytest.
     assert contents(tmp_path / "d") == before
 
 
-def test_nothing_left_to_train_on_is_said(tmp_path: Path) -> None:
+def test_a_dataset_without_examples_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing to train on: 1 × blank line, 2 × not wanted"):
         made(tmp_path / "d", text_file(tmp_path / "a.txt", "skip me", "", "skip me"))
 
@@ -308,7 +308,8 @@ def slowly(done, total):
     time.sleep(0.02)
 
 if __name__ == "__main__":
-    from regard.train import prepare as preparing, read
+    from regard.train import read
+    from regard.train import dataset as preparing
     preparing.CHUNK_ROWS = 20
     layout = read.Layout(("text",), document="line")
     sources = read.find_sources([{file!r}], layout)
@@ -368,7 +369,8 @@ MEASURE = """
 import resource, sys
 sys.path[:0] = {path!r}
 import tiny_recipe
-from regard.train import prepare as preparing, read
+from regard.train import read
+from regard.train import dataset as preparing
 layout = read.Layout(("text",))
 for n in (1, 6):
     sources = read.find_sources([f"{folder}/{{n}}.txt"], layout)

@@ -1,17 +1,20 @@
-"""A training run, from its settings to its directory; and how well a model does what it was trained for."""
+"""Training from Python: the settings of a run, the run, and the evaluation of a model on its task."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.errors import require
+
 if TYPE_CHECKING:
     from regard.api.model import Model
-    from regard.model.transformer import Network
+    from regard.model.build import Network
     from regard.train.settings import TrainSettings
 
 
 def train_settings(task: str, file: Path | None, given: Mapping[str, Any], resume: bool = False) -> "TrainSettings":
-    """The settings of a run: what was given, over a TOML file, over the task's defaults; to resume, over the run's own."""
+    """The settings of a run: `given` overrides a TOML file, which overrides the task's defaults; `resume` uses run.toml."""
+    require("torch", "Training")
     from regard.train.settings import settings_from
     from regard.train.task import task_named
 
@@ -20,16 +23,19 @@ def train_settings(task: str, file: Path | None, given: Mapping[str, Any], resum
     return settings_from(task, kind.defaults, own if resume and file is None and own.exists() else file, given)
 
 
-def train_with(settings: "TrainSettings", *, resume: bool = False, **watchers: Any) -> Path:
-    """Train; the run's directory. `tell` hears of every step, `progress` of the tokenising."""
-    from regard.train.start import train
+def train_with(settings: "TrainSettings", *, resume: bool = False, **callbacks: Any) -> Path:
+    """Train and return the run's directory. Callbacks: `tell`, called at every step, and `progress`, while tokenizing."""
+    for package in ("torch", "matplotlib", *(["sacrebleu"] if settings.task == "translate" else [])):
+        require(package, "Training")  # now, and not when the run is evaluated or plotted
+    from regard.train.training_run import train
 
-    return train(settings, resume=resume, write=write_targets, **watchers)
+    return train(settings, resume=resume, generate=write_targets, **callbacks)
 
 
 def evaluate(
     model: "Model", files: list[str], task: str | None, most: int | None, progress: Any, given: Mapping[str, Any]
 ) -> dict[str, float]:
+    require("torch", "Evaluating")
     from regard.train.evaluate import evaluate as evaluate_network
     from regard.train.settings import check_names
 
@@ -43,21 +49,21 @@ def evaluate(
         most=most,
         given={name: value for name, value in given.items() if value is not None},
         progress=progress,
-        write=write_targets,
+        generate=write_targets,
     )
 
 
-def write_targets(net: "Network", sources: list[list[int]], room: int) -> list[list[int]]:
-    """What an encoder-decoder in training writes for each source, with four beams."""
-    from regard.engine.decode import Translator
+def write_targets(net: "Network", sources: list[list[int]], capacity: int) -> list[list[int]]:
+    """The target that an encoder-decoder in training generates for each source, with four beams."""
     from regard.engine.generate import search
-    from regard.engine.sample import RowState
+    from regard.engine.reference_decoder import ReferenceTranslator
+    from regard.engine.sampling import RowState
     from regard.engine.settings import Settings
-    from regard.model.transformer import Seq2Seq
+    from regard.model.build import Seq2Seq
 
     assert isinstance(net, Seq2Seq)
     start_id = net.spec.start_id or 0
     settings = Settings(num_beams=4, eos_token_id=net.spec.eos_ids, seed=0)
-    rows = [RowState(settings, [start_id], limit=room) for _ in sources]
-    stepper = Translator(net, sources, [[start_id]] * len(sources), room, lay_out=False)
-    return [[i for i in best[0].ids if i not in net.spec.eos_ids] for best in search(stepper, rows)]
+    rows = [RowState(settings, [start_id], limit=capacity) for _ in sources]
+    decoder = ReferenceTranslator(net, sources, [[start_id]] * len(sources), capacity, fast_layout=False)
+    return [[i for i in best[0].ids if i not in net.spec.eos_ids] for best in search(decoder, rows)]

@@ -1,4 +1,4 @@
-"""`regard chat`: a conversation, streamed; the history is kept."""
+"""`regard chat`: a conversation with a chat model, streamed."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.say import (
+from regard.cli.console import (
     Cache,
     Device,
     Dtype,
@@ -22,7 +22,7 @@ from regard.cli.say import (
     TopP,
     generation_settings,
     load_model,
-    remark,
+    print_stderr,
     stdin_lines,
     text_or_stdin,
 )
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from regard.api import Model
 
 ANSWER_LENGTH = 512  # tokens, or the model's context if that is shorter
-HELP = """/system TEXT     begin anew with this system message; without TEXT, with none
-/reset           forget the conversation, keep the system message
-/undo            take back the last exchange
+HELP = """/system TEXT     start over with this system message; without TEXT, with none
+/reset           start over with the same system message
+/undo            remove the last message and its answer
 /history         show the conversation
-/help            this list
-/exit            leave; so does Ctrl-D (Ctrl-C only stops an answer)"""
+/help            show this list
+/exit            exit; so does Ctrl-D (Ctrl-C only stops an answer)"""
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A chat model; smollm2 unless given.")] = "smollm2",
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A chat model; by default smollm2.")] = "smollm2",
     message: Annotated[
         str | None, typer.Argument(help="One message to answer, instead of a conversation.", metavar="MESSAGE")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="A message that sets the stage.", metavar="TEXT")] = None,
+    system: Annotated[str | None, typer.Option(help="The system message.", metavar="TEXT")] = None,
     max_new_tokens: MaxNewTokens = None,
     temperature: Temperature = None,
     top_k: TopK = None,
@@ -58,8 +58,8 @@ def command(
     dtype: Dtype = None,
     cache: Cache = None,
 ) -> None:
-    """Talk with a model. In the conversation /help lists what else can be typed. Where standard input is not a terminal,
-    each of its lines is a message.
+    """Chat with a model. In the conversation, /help lists the commands. If standard input is not a terminal, each of its
+    lines is a message.
 
     regard chat
     regard chat smollm2 "What is the capital of France?" --temperature 0
@@ -79,35 +79,35 @@ def command(
     if single is None and " " in model and not Path(model).exists():
         raise RegardError(f'The model comes before the message: regard chat smollm2 "{model}"')
     loaded = load_model(model, device, dtype, cache)
-    loaded.chat_ids(single or "Hello")  # a model that cannot chat says so before anybody types
+    loaded.chat_ids(single or "Hello")  # a model that cannot chat is refused before the user types
     settings.setdefault("max_new_tokens", min(ANSWER_LENGTH, loaded.spec.context))
-    talk = Talk(loaded, settings, system)
+    conversation = Conversation(loaded, settings, system)
     if single is not None:
-        talk.say(single)
+        conversation.answer(single)
     elif sys.stdin.isatty():
-        remark(f"Talking with {loaded.name}. /help lists commands, /exit leaves.")
-        converse(talk)
+        print_stderr(f"Chatting with {loaded.name}. /help lists commands, /exit exits.")
+        run_interactively(conversation)
     else:
         for line in stdin_lines():
-            if line.strip() and not talk.obey(line.strip()):
+            if line.strip() and not conversation.handle_line(line.strip()):
                 return
 
 
-def converse(talk: "Talk") -> None:
-    """Line by line with a person: Ctrl-C stops an answer and stays, Ctrl-D leaves."""
+def run_interactively(conversation: "Conversation") -> None:
+    """Read messages from the terminal: Ctrl-C stops an answer, Ctrl-D exits."""
     for line in typed_lines():
         try:
-            if line and not talk.obey(line):
+            if line and not conversation.handle_line(line):
                 return
         except KeyboardInterrupt:
             print(flush=True)
         except RegardError as problem:
-            remark(f"regard: {problem}")
+            print_stderr(f"regard: {problem}")
 
 
 def typed_lines() -> Iterator[str]:
     with suppress(ImportError):
-        import readline  # noqa: F401  lines can be edited, and earlier ones brought back
+        import readline  # noqa: F401  line editing and history for input()
     prompt = "> "
     while True:
         try:
@@ -117,58 +117,60 @@ def typed_lines() -> Iterator[str]:
                 print(prompt, end="", file=sys.stderr, flush=True)
                 yield input().strip()
         except EOFError:
-            remark("")
+            print_stderr("")
             return
         except KeyboardInterrupt:
-            remark("\n/exit or Ctrl-D leaves.")
+            print_stderr("\n/exit or Ctrl-D exits.")
 
 
-class Talk:
-    """The conversation so far, and what a line typed by the person does to it."""
+class Conversation:
+    """The conversation so far, and what a line typed by the user does to it."""
 
     def __init__(self, model: "Model", settings: dict[str, Any], system: str | None = None) -> None:
         self.model, self.settings = model, settings
         self.system = system
         self.history: list[dict[str, str]] = []  # user, assistant, user, assistant, …
 
-    def obey(self, line: str) -> bool:
-        """False when the person wants to leave."""
+    def handle_line(self, line: str) -> bool:
+        """Run a command or answer a message; False if it was /exit."""
         word, _, rest = line.partition(" ")
         match word:
             case "/exit" | "/quit":
                 return False
             case "/help":
-                remark(HELP)
+                print_stderr(HELP)
             case "/reset":
                 self.history = []
-                remark("The conversation is forgotten.")
+                print_stderr("The conversation starts over.")
             case "/system":
                 self.system, self.history = rest.strip() or None, []
-                remark("The conversation begins anew.")
+                print_stderr("The conversation starts over.")
             case "/undo":
-                remark("The last exchange is taken back." if self.history else "Nothing was said yet.")
+                print_stderr("The last exchange is removed." if self.history else "There are no messages yet.")
                 self.history = self.history[:-2]
             case "/history":
-                remark("\n".join(f"{m['role']}: {m['content']}" for m in self.messages) or "Nothing was said yet.")
+                print_stderr(
+                    "\n".join(f"{m['role']}: {m['content']}" for m in self.messages) or "There are no messages yet."
+                )
             case _ if word.startswith("/") and word[1:].isalpha():
-                remark(f"There is no command {word}; /help lists them.")
+                print_stderr(f"There is no command {word}; /help lists them.")
             case _:
-                self.say(line)
+                self.answer(line)
         return True
 
     @property
     def messages(self) -> list[dict[str, str]]:
         return [{"role": "system", "content": self.system}, *self.history] if self.system else self.history
 
-    def say(self, text: str) -> None:
-        """Answer, streaming. What was said before an interruption is kept."""
+    def answer(self, text: str) -> None:
+        """Stream an answer to a message. An answer that is interrupted stays in the history as far as it came."""
         question = {"role": "user", "content": text}
-        answer = ""
+        reply = ""
         try:
             for piece in self.model.stream(self.model.chat_ids([*self.messages, question]), **self.settings):
-                answer += piece
+                reply += piece
                 print(piece, end="", flush=True)
             print(flush=True)
         finally:
-            if answer:
-                self.history += [question, {"role": "assistant", "content": answer}]
+            if reply:
+                self.history += [question, {"role": "assistant", "content": reply}]

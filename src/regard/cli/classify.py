@@ -1,6 +1,6 @@
-"""`regard classify`: a label for each text."""
+"""`regard classify`: text classification."""
 
-from regard.cli.say import (
+from regard.cli.console import (
     AsJSON,
     Device,
     Dtype,
@@ -25,8 +25,8 @@ def command(
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Say which class each text belongs to. One text: its labels, the likeliest first. Several: the likeliest label of
-    each, a line each.
+    """Classify texts. For one text, print its labels and their probabilities, most likely first; for several, the most
+    likely label of each, a line each.
 
     regard classify path/to/model "Amazing visuals, but a boring story."
     regard classify path/to/model < reviews.txt
@@ -34,8 +34,8 @@ def command(
     """
     given = texts_or_stdin(texts)
     loaded = load_model(model, device, dtype)
-    with progress("Classifying", "texts") as tell:
-        results = loaded.classify(given, truncate=truncate, progress=tell)
+    with progress("Classifying", "texts") as update:
+        results = loaded.classify(given, truncate=truncate, progress=update)
     if json:
         print_json([{"text": t, "labels": r} for t, r in zip(given, results, strict=True)])
     elif len(given) == 1:

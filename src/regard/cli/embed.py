@@ -1,11 +1,11 @@
-"""`regard embed`: a vector for each text."""
+"""`regard embed`: embedding vectors of texts."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.say import (
+from regard.cli.console import (
     AsJSON,
     Device,
     Dtype,
@@ -16,8 +16,8 @@ from regard.cli.say import (
     load_model,
     print_aligned,
     print_json,
+    print_stderr,
     progress,
-    remark,
     texts_or_stdin,
 )
 
@@ -29,14 +29,14 @@ def command(
         Path | None, typer.Option(help="Write the vectors here, as a NumPy array (.npy).", metavar="FILE")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="How similar each pair of texts is, from -1 to 1.")
+        bool, typer.Option("--compare", help="Print the cosine similarity of each pair of texts instead.")
     ] = False,
     truncate: Truncate = False,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Turn texts into vectors whose angle says how alike they are.
+    """Compute an embedding vector for each text. The cosine of two vectors is how similar their texts are.
 
     regard embed minilm "a cat on a mat" "a kitten on a rug" --compare
     regard embed minilm --out vectors.npy < sentences.txt
@@ -46,22 +46,22 @@ def command(
     if out is not None:
         check_writable(out)
     loaded = load_model(model, device, dtype)
-    with progress("Embedding", "texts") as tell:
-        vectors = loaded.embed(given, truncate=truncate, progress=tell).float()
+    with progress("Embedding", "texts") as update:
+        vectors = loaded.embed(given, truncate=truncate, progress=update)
     if out is not None:
         import numpy as np
 
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("wb") as file:
-            np.save(file, vectors.numpy())
-        remark(f"{out} holds {len(vectors)} vectors of {vectors.shape[1]} numbers.")
+            np.save(file, vectors)
+        print_stderr(f"{out} has {len(vectors)} vectors of {vectors.shape[1]} numbers.")
         return
     key, numbers = "embedding", vectors
     if compare:
-        import torch
+        from regard.engine.encode import unit
 
-        unit = torch.nn.functional.normalize(vectors, dim=-1)
-        key, numbers = "similarity", unit @ unit.T
+        directions = unit(vectors)
+        key, numbers = "similarity", directions @ directions.T
     rows = numbers.tolist()
     if json:
         print_json([{"text": t, key: row} for t, row in zip(given, rows, strict=True)])

@@ -1,10 +1,10 @@
-"""`regard env`: the facts of this machine that a bug report needs."""
+"""`regard env`: versions and hardware, for a bug report."""
 
-from regard.cli.say import AsJSON, print_aligned, print_json
+from regard.cli.console import AsJSON, print_aligned, print_json
 
 
 def command(json: AsJSON = False) -> None:
-    """Say with which versions, processor and memory regard runs.
+    """Print versions and hardware, for a bug report.
 
     regard env
     regard env --json
@@ -13,10 +13,13 @@ def command(json: AsJSON = False) -> None:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    import torch
-
     from regard import __version__
-    from regard.store.memory import available_memory
+    from regard.engine.native.library import library
+    from regard.engine.threads import threads
+    from regard.errors import installed
+    from regard.store.system_memory import available_memory
+
+    native, torch = library(), installed("torch")
 
     facts: dict[str, str | int | None] = {
         "regard": __version__,
@@ -29,11 +32,11 @@ def command(json: AsJSON = False) -> None:
         except PackageNotFoundError:
             facts[package] = None
     facts["processor"] = processor()
-    facts["instruction set"] = torch.backends.cpu.get_cpu_capability()
-    facts["cores"], facts["threads"] = os.cpu_count(), torch.get_num_threads()
+    facts["native engine"] = None if native is None else native.regard_choose(None).decode()
+    facts["cores"], facts["threads"] = os.cpu_count(), threads()
     free = available_memory()
     facts["memory free"] = f"{free / 2**30:.1f} GiB" if free else None
-    facts["gpu"] = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    facts["gpu"] = torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else None
     if json:
         print_json(facts)
     else:

@@ -1,4 +1,4 @@
-"""`regard explain`: a run in the terminal, stage by stage, and why each number is what it is."""
+"""`regard explain`: a trace of a forward pass in the terminal, stage by stage, and the derivation of any number."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from regard.cli.say import (
+from regard.cli.console import (
     AsJSON,
     Device,
     Dtype,
@@ -15,8 +15,8 @@ from regard.cli.say import (
     load_model,
     print_json,
     progress,
+    raw_stdout,
     readable_path,
-    with_styles,
 )
 from regard.errors import RegardError, clean
 
@@ -32,32 +32,37 @@ Stage = Literal["tokens", "attention", "mlp", "residual", "output"]
 
 def command(
     model: ModelName,
-    text: Annotated[str, typer.Argument(help="What the model reads.", metavar="TEXT")],
-    index: Annotated[list[int] | None, typer.Argument(help="Behind --why NODE: which number.", metavar="INDEX")] = None,
-    why: Annotated[
-        str | None, typer.Option(help="Why a number is what it is: NODE and an index.", metavar="NODE")
+    text: Annotated[str, typer.Argument(help="The model's input.", metavar="TEXT")],
+    index: Annotated[
+        list[int] | None, typer.Argument(help="With --why NODE: the index of a number.", metavar="INDEX")
     ] = None,
-    stage: Annotated[Stage | None, typer.Option(help="One stage in full; else a look at each.")] = None,
+    why: Annotated[
+        str | None, typer.Option(help="Derive one number of a node: NODE and an index.", metavar="NODE")
+    ] = None,
+    stage: Annotated[Stage | None, typer.Option(help="Print one stage in full; else a part of each.")] = None,
     layer: Annotated[int, typer.Option(help="Which block, from 0.", metavar="N")] = 0,
     head: Annotated[int, typer.Option(help="Which attention head, from 0.", metavar="N")] = 0,
     site: Annotated[
-        str | None, typer.Option(help="One attention alone, such as decoder.0.cross.", metavar="NAME")
+        str | None, typer.Option(help="Only this attention, such as decoder.0.cross.", metavar="NAME")
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="What an encoder-decoder writes; else its own translation.", metavar="TEXT")
+        str | None, typer.Option(help="An encoder-decoder's target; else what it generates.", metavar="TEXT")
     ] = None,
     edit: Annotated[
         list[str] | None,
-        typer.Option(help="Change the run: PLACE=WHAT, such as token.2=zero; may be given again.", metavar="EDIT"),
+        typer.Option(
+            help="Rerun with an edit, TARGET=WHAT, such as token.2=zero; may be given several times.", metavar="EDIT"
+        ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write the run as one page that opens from disk.", metavar="FILE")
+        Path | None, typer.Option(help="Write the trace as one HTML file that works offline.", metavar="FILE")
     ] = None,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Look inside a run. Every stage as a small matrix, and the reason of any number.
+    """Trace a forward pass and explain its numbers. Prints every stage as a small matrix; --why derives any number from
+    its operands.
 
     regard explain toy-gpt "The old king sees"
     regard explain toy-gpt "The old king" --stage attention --layer 2 --head 1
@@ -66,7 +71,7 @@ def command(
     regard explain toy-translate "the European Economic Area" --html run.html
     """
     changes = read_edits(edit or [])
-    asked = read_why(why, index or [])
+    node_and_index = read_why(why, index or [])
     if html is not None:
         check_writable(html)
     loaded = load_model(model, device, dtype)
@@ -75,44 +80,44 @@ def command(
     from regard.cli.stages import View
 
     if html is not None:
-        with progress(f"Writing {html.name}", "heads") as tell:
-            trace.html(html, progress=tell)
-    if asked is not None:
-        reason = trace.why(*asked)
+        with progress(f"Writing {html.name}", "heads") as update:
+            trace.html(html, progress=update)
+    if node_and_index is not None:
+        reason = trace.why(*node_and_index)
         if json:
             print_json(reason.to_json())
         else:
             print(reason)
-            print_next(reason)
+            print_follow_ups(reason)
     elif json:
         view = View(trace, layer, head, site).check()
         print_json({"model": loaded.name, **in_json(view, stage)})
     else:
         show(View(trace, layer, head, site).check(), stage, model, text)
         if changes:
-            print(f"\nWith and without: {chips(changes)}\n{plain.compare(trace)}")
+            print(f"\nWith and without: {edits_as_text(changes)}\n{plain.compare(trace)}")
     if html is not None and not json:
         print(f"\n{readable_path(html.absolute())} opens in a browser, without a network.")
 
 
-# ── listening ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── arguments ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_edits(given: list[str]) -> dict[str, str]:
     edits = {}
     for each in given:
-        place, equals, what = each.partition("=")
-        if not equals or not place.strip() or not what.strip():
-            raise RegardError(f"--edit {each}: write PLACE=WHAT, such as decoder.0.attention.head.1=zero.")
-        edits[place.strip()] = what.strip()
+        node, equals, what = each.partition("=")
+        if not equals or not node.strip() or not what.strip():
+            raise RegardError(f"--edit {each}: write TARGET=WHAT, such as decoder.0.attention.head.1=zero.")
+        edits[node.strip()] = what.strip()
     return edits
 
 
 def read_why(node: str | None, index: list[int]) -> tuple[str, list[int]] | None:
-    """NODE 3 1 2, or NODE[3, 1, -1] in one word, where numbers may also count from the end."""
+    """A node and an index: NODE 3 1 2, or NODE[3, 1, -1] in one word, where numbers may also count from the end."""
     if node is None:
         if index:
-            raise RegardError(f"The numbers {' '.join(map(str, index))} stand behind nothing; they go with --why NODE.")
+            raise RegardError(f"The index {' '.join(map(str, index))} has no node; give it with --why NODE.")
         return None
     found = re.fullmatch(r"([^\[\]]+)\[([-\d,\s]*)\]", node.strip())
     if found is None:
@@ -123,7 +128,7 @@ def read_why(node: str | None, index: list[int]) -> tuple[str, list[int]] | None
         raise RegardError(f"--why {node}: an index is whole numbers with commas between them.") from None
 
 
-# ── speaking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── output ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def show(view: "View", stage: Stage | None, model: str, text: str) -> None:
@@ -131,13 +136,13 @@ def show(view: "View", stage: Stage | None, model: str, text: str) -> None:
 
     from regard.cli.stages import PANELS, STAGES
 
-    console = Console(file=with_styles(), highlight=False, markup=False, emoji=False)
+    console = Console(file=raw_stdout(), highlight=False, markup=False, emoji=False)
     trace = view.trace
     console.print(f"{len(trace.tokens)} tokens: {pieces(trace.tokens)}", soft_wrap=True)
     if trace.target_tokens is not None:
-        console.print(f"{len(trace.target_tokens)} written: {pieces(trace.target_tokens)}", soft_wrap=True)
+        console.print(f"{len(trace.target_tokens)} generated: {pieces(trace.target_tokens)}", soft_wrap=True)
     if trace.edits:
-        console.print(f"edited: {clean(chips(trace.edits))}", soft_wrap=True)
+        console.print(f"edited: {clean(edits_as_text(trace.edits))}", soft_wrap=True)
     for name in STAGES if stage is None else (stage,):
         console.rule(f" {name} ", align="left", style="dim")
         if name == "output":
@@ -146,7 +151,7 @@ def show(view: "View", stage: Stage | None, model: str, text: str) -> None:
             if stage is not None or panel.main:
                 show_panel(console, panel)
     console.rule(style="dim")
-    suggest(console, view, model, text)
+    suggest_next(console, view, model, text)
 
 
 def show_panel(console: "Console", panel: "Panel") -> None:
@@ -164,14 +169,14 @@ def show_panel(console: "Console", panel: "Panel") -> None:
 
 def show_output(console: "Console", trace: "Trace") -> None:
     from regard.cli.matrix import fit, visible
-    from regard.cli.stages import answers
+    from regard.cli.stages import predictions
 
-    told = answers(trace)
-    if not told:
-        console.print("This model has no head: it ends with a state per token.")
-    for token, guesses in told:
+    record = predictions(trace)
+    if not record:
+        console.print("This model has no head: its output is a state per token.")
+    for token, guesses in record:
         named = [(visible(guess.piece), guess.probability) for guess in guesses]
-        if len(told) > 1:
+        if len(record) > 1:
             console.print(
                 f"  {fit(token, 14)} " + "  ".join(f"{p:.4f} {fit(name, 10)}" for name, p in named[:3]), soft_wrap=True
             )
@@ -182,31 +187,31 @@ def show_output(console: "Console", trace: "Trace") -> None:
     console.print()
 
 
-def suggest(console: "Console", view: "View", model: str, text: str) -> None:
-    """The next thing to type: why the largest weight of the last row is what it is."""
+def suggest_next(console: "Console", view: "View", model: str, text: str) -> None:
+    """Print a command to try next: why the largest weight of the last row is what it is."""
     import shlex
 
-    sites = [each.site for each in view.sites()]
+    sites = view.sites()
     if not sites:
         return
-    site = sites[-1]  # cross attention, where there is any
-    A = view.trace[f"{site}.weights"]
+    weights = sites[-1].weights  # of cross attention, where there is any
+    A = view.trace[weights]
     row = A.shape[1] - 1
-    place = f"{site}.weights {view.head} {row} {int(A[view.head, row].argmax())}"
-    said = shlex.quote(text) if text.isprintable() and len(text) <= 60 else "TEXT"
+    node = f"{weights} {view.head} {row} {int(A[view.head, row].argmax())}"
+    quoted_text = shlex.quote(text) if text.isprintable() and len(text) <= 60 else "TEXT"
     name = clean(shlex.quote(model))
-    console.print(f"Why that number? regard explain {name} {said} --why {place}", soft_wrap=True)
+    console.print(f"Why that number? regard explain {name} {quoted_text} --why {node}", soft_wrap=True)
 
 
-def print_next(reason: "Why") -> None:
-    """The operands, each of which can be asked in turn."""
+def print_follow_ups(reason: "Why") -> None:
+    """Print the operands, each of which can be explained in turn."""
     seen: dict[str, str] = {}
     for term in reason.terms[:4]:
         for factor in term.factors:
             if factor.node:
                 seen.setdefault(f"--why {factor.node} {' '.join(map(str, factor.index))}", f"{factor.value:.6g}")
     if seen:
-        print("\nAsk on with:")
+        print("\nContinue with:")
         width = max(map(len, seen))
         for option, value in list(seen.items())[:6]:
             print(f"  {option:<{width}}  = {value}")
@@ -218,17 +223,17 @@ def pieces(tokens: list[str]) -> str:
     return " ".join(visible(token) for token in tokens)
 
 
-def chips(edits: dict[str, str]) -> str:
+def edits_as_text(edits: dict[str, str]) -> str:
     from regard.explain.edit import describe
 
     return ", ".join(describe(edits))
 
 
 def in_json(view: "View", stage: Stage | None) -> dict[str, object]:
-    """The tokens, the nodes one can ask about, what the run says, and the numbers of the stage if one was chosen."""
+    """The tokens, all nodes, the predictions, and the numbers of the stage if one was chosen."""
     from dataclasses import asdict
 
-    from regard.cli.stages import PANELS, answers
+    from regard.cli.stages import PANELS, predictions
 
     trace = view.trace
     nodes = [
@@ -236,16 +241,18 @@ def in_json(view: "View", stage: Stage | None) -> dict[str, object]:
         for n in trace.graph
         if n.name in trace
     ]
-    told: dict[str, object] = {
+    record: dict[str, object] = {
         "tokens": trace.tokens,
         "ids": trace.ids,
         "target_tokens": trace.target_tokens,
         "target_ids": trace.target_ids,
         "edits": trace.edits,
         "sites": [asdict(site) for site in trace.graph.sites],
-        "output": [{"token": token, "likeliest": [asdict(g) for g in guesses]} for token, guesses in answers(trace)],
+        "output": [
+            {"token": token, "likeliest": [asdict(g) for g in guesses]} for token, guesses in predictions(trace)
+        ],
         "nodes": nodes,
     }
     if stage is not None:
-        told["stage"] = {"name": stage, "panels": [panel.to_json() for panel in PANELS[stage](view)]}
-    return told
+        record["stage"] = {"name": stage, "panels": [panel.to_json() for panel in PANELS[stage](view)]}
+    return record

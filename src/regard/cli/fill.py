@@ -1,10 +1,10 @@
-"""`regard fill`: what could stand where the mask is."""
+"""`regard fill`: predict masked tokens."""
 
 from typing import Annotated, Any
 
 import typer
 
-from regard.cli.say import AsJSON, Device, Dtype, ModelName, load_model, print_aligned, print_json, text_or_stdin
+from regard.cli.console import AsJSON, Device, Dtype, ModelName, load_model, print_aligned, print_json, text_or_stdin
 
 
 def command(
@@ -13,12 +13,12 @@ def command(
         str | None,
         typer.Argument(help="A text with the model's mask token in it, such as [MASK] or <mask>.", metavar="TEXT"),
     ] = None,
-    top_k: Annotated[int, typer.Option(help="How many suggestions.", metavar="K", min=1)] = 5,
+    top_k: Annotated[int, typer.Option(help="How many tokens to print per mask.", metavar="K", min=1)] = 5,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Fill the masked words of a text (BERT, RoBERTa). For each mask its likeliest tokens, with probabilities.
+    """Predict the masked words of a text (BERT, RoBERTa). Prints the most likely tokens of each mask, with probabilities.
 
     regard fill bert-base-uncased "The pizza came out of the [MASK]."
     regard fill roberta-base "The <mask> sat on the <mask>." --top-k 3 --json

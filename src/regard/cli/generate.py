@@ -1,10 +1,10 @@
-"""`regard generate`: continue a text."""
+"""`regard generate`: text generation."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.say import (
+from regard.cli.console import (
     AsJSON,
     Cache,
     Device,
@@ -22,8 +22,8 @@ from regard.cli.say import (
     generation_settings,
     load_model,
     print_json,
+    print_stderr,
     progress,
-    remark,
     text_or_stdin,
 )
 
@@ -43,17 +43,20 @@ def command(
     min_p: MinP = None,
     repetition_penalty: RepetitionPenalty = None,
     num_beams: Annotated[int | None, typer.Option(help="Beam search with this many beams.", metavar="N")] = None,
-    n: Annotated[int | None, typer.Option("-n", "--n", help="How many answers.", metavar="N")] = None,
+    n: Annotated[int | None, typer.Option("-n", "--n", help="How many samples to generate.", metavar="N")] = None,
     stop: Stop = None,
     seed: Seed = None,
     prompt_lookup: PromptLookup = None,
-    control: Annotated[bool, typer.Option("--control", help="Read control tokens spelt in the prompt.")] = False,
+    control: Annotated[
+        bool, typer.Option("--control", help="Parse special tokens that are written in the prompt.")
+    ] = False,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
     cache: Cache = None,
 ) -> None:
-    """Continue a text. What is not set is as the model's own files say, else greedy.
+    """Generate text that continues a prompt. Settings that are not given are those of the model's own files, else
+    decoding is greedy.
 
     regard generate smollm2 "The capital of France is" --max-new-tokens 20
     regard generate smollm2 "Once upon a time" --temperature 0.8 --seed 7 -n 3
@@ -82,9 +85,11 @@ def command(
         print()
         return
     if chosen.n > 1 and chosen.num_beams == 1 and chosen.temperature == 0:
-        remark(f"regard: at temperature 0 all {chosen.n} answers are the same; give --temperature or --num-beams.")
+        print_stderr(
+            f"regard: at temperature 0 all {chosen.n} answers are the same; give --temperature or --num-beams."
+        )
     settings["seed"] = chosen.seeded().seed
-    with progress("Writing", "answers"):
+    with progress("Generating", "answers"):
         answers = loaded.answers(text, control=control, **settings)[0]
     if json:
         print_json([as_record(a, settings["seed"]) for a in answers])

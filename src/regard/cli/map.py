@@ -1,4 +1,4 @@
-"""`regard map`: a task over files of any length."""
+"""`regard map`: batch inference, a task over the rows of files of any length."""
 
 from functools import partial
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.say import (
+from regard.cli.console import (
     Device,
     Dtype,
     MaxNewTokens,
@@ -18,21 +18,21 @@ from regard.cli.say import (
     check_writable,
     generation_settings,
     load_model,
+    print_stderr,
     progress,
     readable_path,
-    remark,
     show_warnings,
 )
 from regard.errors import RegardError
 
 if TYPE_CHECKING:
-    from regard.serve.job import Job
-    from regard.serve.offline import Engine
+    from regard.batch.runner import Executor
+    from regard.batch.task import BatchTask
 
-ROWS, CLUSTER = "The rows", "Many machines"
+ROWS, CLUSTER = "Input rows", "Many machines (Ray)"
 DOING = {
     "embed": "Embedding",
-    "generate": "Writing",
+    "generate": "Generating",
     "classify": "Classifying",
     "translate": "Translating",
     "tag": "Tagging",
@@ -41,24 +41,28 @@ DOING = {
 
 def command(
     task: Annotated[str, typer.Argument(help="embed, generate, classify, translate or tag.")],
-    model: Annotated[str, typer.Option(help="A name, a directory, a .gguf file, or a name on the hub.")],
+    model: Annotated[str, typer.Option(help="A model's name, directory or .gguf file, or a name on the hub.")],
     files: Annotated[list[str], typer.Option("--in", help="Files or globs; may be given several times.")],
-    out: Annotated[Path, typer.Option(help="Where the answers go: JSON, a line per row.", metavar="FILE")],
+    out: Annotated[Path, typer.Option(help="The output file: a line of JSON per row.", metavar="FILE")],
     field: Annotated[
-        str | None, typer.Option(help="The text in JSONL, CSV and TSV; else text.", rich_help_panel=ROWS)
+        str | None, typer.Option(help="The field or column with the text; else text.", rich_help_panel=ROWS)
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="text, jsonl, csv or tsv, if the name does not say.", rich_help_panel=ROWS),
+        typer.Option(help="text, jsonl, csv or tsv; else by the file's extension.", rich_help_panel=ROWS),
     ] = None,
     echo: Annotated[
-        bool, typer.Option("--echo", help="Repeat each text beside its answer.", rich_help_panel=ROWS)
+        bool, typer.Option("--echo", help="Include each text in its row of the output.", rich_help_panel=ROWS)
     ] = False,
     truncate: Annotated[
         bool,
-        typer.Option("--truncate", help="Cut texts that are too long for the model, instead.", rich_help_panel=ROWS),
+        typer.Option(
+            "--truncate", help="Truncate texts that are longer than the model's context.", rich_help_panel=ROWS
+        ),
     ] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Begin anew, dropping what a killed run left.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Start over instead of resuming an interrupted run.")
+    ] = False,
     max_new_tokens: MaxNewTokens = None,
     num_beams: Annotated[int | None, typer.Option(help="Beams; translate: else 4.", metavar="N")] = None,
     temperature: Temperature = None,
@@ -75,16 +79,17 @@ def command(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Models at work; else as many as fit.", metavar="N", rich_help_panel=CLUSTER)
+        int | None,
+        typer.Option(help="Workers, each with a model; else as many as fit.", metavar="N", rich_help_panel=CLUSTER),
     ] = None,
     cpus: Annotated[
-        int | None, typer.Option(help="Cores for each of them; else 1.", metavar="N", rich_help_panel=CLUSTER)
+        int | None, typer.Option(help="Cores per worker; else 1.", metavar="N", rich_help_panel=CLUSTER)
     ] = None,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Answer every row of large files, in order. Each answer is a line of JSON; that of a row which cannot be answered
-    says why in its "error". A killed run goes on where it stopped when the same command is given again.
+    """Run a task over every row of large files (batch inference). The results are lines of JSON, in order; a row that
+    fails has an "error" that says why. An interrupted run is resumed by giving the same command again.
 
     regard map embed --model minilm --in sentences.txt --out vectors.jsonl
     regard map classify --model DIR --in '*.csv' --field review --out o.jsonl
@@ -106,60 +111,60 @@ def command(
     check_writable(out)
     show_warnings()
 
-    from regard.serve.job import Job, check
-    from regard.serve.offline import check_free, run
-    from regard.serve.rows import survey
-    from regard.store.open import open_model
+    from regard.batch.input import scan
+    from regard.batch.runner import check_absent, run
+    from regard.batch.task import BatchTask, check
+    from regard.store.open_model import open_model
 
-    check_free(out)
-    job = Job(task, model, settings, dtype, device, echo)
+    check_absent(out)
+    job = BatchTask(task, model, settings, dtype, device, echo)
     opened = open_model(model)
     check(job, opened)
-    engine = engine_for(job, ray, workers, cpus)
-    with progress("Reading", "bytes") as tell:
-        rows = survey(files, field, format, tell)
+    executor = executor_for(job, ray, workers, cpus)
+    with progress("Reading", "bytes") as update:
+        rows = scan(files, field, format, update)
     try:
         identity, bar = job.identity(opened), partial(progress, DOING[task], "rows")
-        reached = run(job, identity, rows, out, engine, restart=restart, progress=bar)
+        reached = run(job, identity, rows, out, executor, restart=restart, progress=bar)
     except KeyboardInterrupt:
-        remark(f"Stopped; the same command goes on with {readable_path(out.absolute())}.")
+        print_stderr(f"Stopped; the same command resumes {readable_path(out.absolute())}.")
         raise
-    wrong = f"; errors in place of answers: {reached.errors:,}" if reached.errors else ""
-    cut = f"; texts that were too long and cut: {reached.cut:,}" if reached.cut else ""
-    remark(f"{readable_path(out.absolute())} holds {reached.rows:,} rows{wrong}{cut}.")
+    wrong = f"; errors: {reached.errors:,}" if reached.errors else ""
+    cut = f"; truncated texts: {reached.cut:,}" if reached.cut else ""
+    print_stderr(f"{readable_path(out.absolute())} has {reached.rows:,} rows{wrong}{cut}.")
 
 
 def settings_for(task: str, given: dict[str, Any], truncate: bool) -> dict[str, Any]:
-    """What the person set. A run is repeatable: without a seed it is 0, not a fresh one."""
+    """The settings that were given. A run is reproducible: without --seed the seed is 0, not a random one."""
     settings = generation_settings(**given)
     if task not in ("generate", "translate"):
         if settings:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
-            raise RegardError(f"{names}: {task} writes no text, so there is nothing to set.")
+            raise RegardError(f"{names}: {task} generates no text, so leave it out.")
         return {"truncate": True} if truncate else {}
     if truncate:
-        raise RegardError(f"--truncate: {task} reads its texts whole; only what embed, classify and tag read is cut.")
+        raise RegardError(f"--truncate: {task} never truncates its input; it is for embed, classify and tag.")
     beams = {"num_beams": 4} if task == "translate" else {}
     return {"seed": 0, **beams, **settings}
 
 
-def engine_for(job: "Job", ray: str | None, workers: int | None, cpus: int | None) -> Any:
-    """Where the rows are answered, made when it is known that there are any left."""
+def executor_for(job: "BatchTask", ray: str | None, workers: int | None, cpus: int | None) -> Any:
+    """A function that makes what computes the rows: this process, or Ray. It is called only if rows are left."""
     counts = [n for n in (workers, cpus) if n is not None]
     if ray is None and counts:
-        raise RegardError("--workers and --cpus go with --ray; without it one process uses all cores.")
+        raise RegardError("--workers and --cpus need --ray; without it one process uses all cores.")
     if min(counts, default=1) < 1:
         raise RegardError("--workers and --cpus must be at least 1.")
     if ray is not None:
-        from regard.serve.cluster import on_ray
+        from regard.batch.ray_data import ray_executor
 
-        chosen = on_ray(ray, workers, cpus or 1)
+        chosen = ray_executor(ray, workers, cpus or 1)
         return lambda: chosen
 
-    def local() -> "Engine":
-        from regard.serve.job import Worker
-        from regard.serve.offline import here
+    def local() -> "Executor":
+        from regard.batch.runner import local_executor
+        from regard.batch.task import Worker
 
-        return here(Worker(job, load_model(job.model, job.device, job.dtype)))
+        return local_executor(Worker(job, load_model(job.model, job.device, job.dtype)))
 
     return local

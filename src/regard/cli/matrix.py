@@ -1,6 +1,6 @@
-"""A matrix in the terminal: digits on a blue-white-orange ground, as many as fit, and what was left out said.
+"""A matrix in the terminal: digits on a blue-white-orange background, as many as fit, and a line about what was left out.
 
-Without colours the digits say the same. rich finds out what the terminal can show, and how wide it is.
+The colours add nothing to the digits. rich detects the terminal's colours and width.
 """
 
 import math
@@ -14,20 +14,22 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from torch import Tensor
 
-BLUE, WHITE, ORANGE = (33, 102, 172), (247, 247, 247), (214, 96, 20)  # told apart by every kind of eye
+    from regard.explain.trace import Array
+
+BLUE, WHITE, ORANGE = (33, 102, 172), (247, 247, 247), (214, 96, 20)  # distinguishable with every kind of colour vision
 ROWS, LABEL = 16, 14
-NAME = (11, 5)  # the most that a column's name takes: of a few columns, of many
+NAME = (11, 5)  # maximum width of a column's name: with few columns, with many
 
 
 def print_matrix(
-    console: "Console", values: "Tensor", rows: Sequence[str], columns: Sequence[str], shares: bool = False
+    console: "Console", values: "Array", rows: Sequence[str], columns: Sequence[str], shares: bool = False
 ) -> None:
-    """Zero is white, the largest magnitude the full colour; of shares, 1 is."""
-    values = values.float()
-    finite = values[values.isfinite()]
-    largest = 1.0 if shares else float(finite.abs().max()) if finite.numel() else 1.0
+    """Print a matrix. Zero is white, the largest magnitude (of shares: 1) the full colour."""
+    import numpy as np
+
+    finite = values[np.isfinite(values)]
+    largest = 1.0 if shares else float(np.abs(finite).max()) if finite.size else 1.0
     digits = decimals(largest, shares)
     shown_rows = min(len(rows), ROWS)
     cells = [[figure(x, digits) for x in row] for row in values[:shown_rows].tolist()]
@@ -49,7 +51,7 @@ def print_matrix(
 
 
 def ground(x: float, largest: float) -> Style:
-    """The colour behind a number, and black or white digits, whichever can be read on it."""
+    """The background colour of a number, with black or white digits for contrast."""
     if not math.isfinite(x):
         return Style(dim=True)
     share = max(-1.0, min(1.0, x / (largest or 1.0)))
@@ -73,19 +75,19 @@ def figure(x: float, digits: int) -> str:
 
 
 def fit(text: str, width: int) -> str:
-    """Exactly so wide; cut with … if it must be."""
+    """The text in exactly this width, padded, or truncated with …."""
     text = visible(text)
     return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"
 
 
 def right(text: str, width: int) -> str:
-    """Flush right in a column so wide, with at least a space before it."""
+    """The text right-aligned in this width, with at least a space before it."""
     text = visible(text)
     text = text if cell_len(text) < width else fit(text, width - 1)
     return " " * (width - cell_len(text)) + text
 
 
 def visible(text: str) -> str:
-    """A token on one line: spaces shown, and nothing that could move the cursor."""
+    """A token on one line: spaces are made visible and control characters replaced."""
     shown = text.replace(" ", "␣").replace("\n", "↵").replace("\t", "→")
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in shown)

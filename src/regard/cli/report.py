@@ -1,18 +1,20 @@
-"""`regard report`: a picture of a training run."""
+"""`regard report`: a figure of a training run's metrics."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from regard.cli.say import check_writable, show_warnings
+from regard.cli.console import check_writable, show_warnings
 
 
 def command(
     run: Annotated[Path, typer.Argument(help="A training run's directory.")],
-    out: Annotated[Path | None, typer.Option(help="Where to draw it: .svg, .png or .pdf.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write: .svg, .png or .pdf; else report.svg in the run.")
+    ] = None,
 ) -> None:
-    """Draw a training run. Its losses, learning rate, gradient norms and attention entropies.
+    """Draw the metrics of a training run. Losses, learning rate, gradient norms and attention entropies.
 
     regard report runs/book
     """
@@ -25,4 +27,4 @@ def command(
     lines = read_metrics(run)
     path = draw(run, out, lines)
     print(summarise(run, lines))
-    print(f"The picture is {path}.")
+    print(f"The figure is {path}.")

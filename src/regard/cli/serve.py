@@ -1,4 +1,4 @@
-"""`regard serve`: models behind the OpenAI-compatible interface, with the page beside it."""
+"""`regard serve`: the OpenAI-compatible HTTP server, which also serves the page."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from regard.cli.say import Cache, progress, remark
+from regard.cli.console import Cache, print_stderr, progress
 from regard.cli.view import address_of, listen
 from regard.errors import RegardError
 
@@ -21,46 +21,54 @@ if TYPE_CHECKING:
 
     from regard.serve.connections import Limits
 
-DRAIN = 30  # seconds that answers have to come to their end after SIGTERM
+DRAIN = 30  # seconds that running requests have to finish after SIGTERM
 CONNECTIONS = 1024
 
 
 def command(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models to serve; without any, those bundled and installed.", metavar="MODEL"),
+        typer.Argument(help="Models to serve; without any, all bundled and installed ones.", metavar="MODEL"),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="Where to listen; 0 is any free port.", min=0, max=65535, metavar="N")
+        int, typer.Option(help="The port to listen on; 0 is any free port.", min=0, max=65535, metavar="N")
     ] = 8000,
     api_key: Annotated[
         str | None,
-        typer.Option(help="Who asks must know it.", metavar="KEY", envvar="REGARD_API_KEY", show_envvar=True),
+        typer.Option(help="Clients must send this API key.", metavar="KEY", envvar="REGARD_API_KEY", show_envvar=True),
     ] = None,
-    slots: Annotated[int, typer.Option(help="Texts each model writes side by side.", min=1, max=1024, metavar="N")] = 8,
-    queue: Annotated[int, typer.Option(help="Answers that may wait for a slot.", min=0, max=65536, metavar="N")] = 64,
+    slots: Annotated[
+        int, typer.Option(help="Sequences that a model generates in one batch.", min=1, max=1024, metavar="N")
+    ] = 8,
+    queue: Annotated[
+        int, typer.Option(help="Requests that may wait for a slot; more get 429.", min=0, max=65536, metavar="N")
+    ] = 64,
     context: Annotated[
-        int | None, typer.Option(help="Longest text in tokens; else the model's own limit.", min=2, metavar="N")
+        int | None, typer.Option(help="Maximum context in tokens; else the model's own.", min=2, metavar="N")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads that compute; else all cores.", min=1, max=1024, metavar="N")
+        int | None, typer.Option(help="CPU threads; else all cores.", min=1, max=1024, metavar="N")
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="GB for weights and caches; else half of what is free.", min=0.01, metavar="GB"),
+        typer.Option(help="GB for weights and KV caches; else half of the free memory.", min=0.01, metavar="GB"),
     ] = None,
     cache: Cache = None,
     connections: Annotated[
         int | None,
-        typer.Option(help="Clients connected at once, half of them asking; else 1024.", min=16, max=65536, metavar="N"),
+        typer.Option(
+            help="Open connections, half of them with a request; else 1024 or more.", min=16, max=65536, metavar="N"
+        ),
     ] = None,
     keep_alive: Annotated[
         float,
-        typer.Option(help="Seconds a connection stays between two requests.", min=0, max=86400, metavar="SECONDS"),
+        typer.Option(
+            help="Seconds that an idle connection is kept open between requests.", min=0, max=86400, metavar="SECONDS"
+        ),
     ] = 75,
 ) -> None:
-    """Serve models to programs. They are asked as OpenAI's are, and the page is there too.
+    """Serve models over HTTP with an OpenAI-compatible API. The page of `regard view` is served too.
 
     regard serve smollm2
     regard serve toy-gpt toy-bert --port 9000
@@ -73,52 +81,57 @@ def command(
         raise RegardError("--api-key must be printable ASCII, at least one character, without spaces around it.")
     if memory is not None and not math.isfinite(memory):
         raise RegardError(f"--memory is {memory}: it must be a number of GB.")
-    host = host.strip("[]")  # as an IPv6 address stands in a URL
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the cores that write
+    host = host.strip("[]")  # as an IPv6 address is written in a URL
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the cores that generate
     with progress("Opening", "parts"):
         from regard.engine.threads import use_threads
-        from regard.serve.connections import Limits
-        from regard.serve.engines import Engines
-        from regard.serve.frames import Runs
-        from regard.serve.journal import log_as_lines
-        from regard.serve.listener import affordable
-        from regard.serve.openai import make_server
-        from regard.serve.shelf import Shelf
 
         if threads:
-            use_threads(threads)
-        shelf = Shelf(models or [], most_bytes=None if memory is None else int(memory * 1e9), cache=cache)
-        engines = Engines(shelf, slots=slots, queue=queue, context=context, threads=threads)
-        most = affordable(connections or max(CONNECTIONS, 2 * (slots + queue)))
-        app = make_server(engines, host=host, key=api_key, runs=Runs([], Path("runs")), most_requests=most // 2)
-    door = listen(host, port, another=False)
-    print(f"regard serves {', '.join(shelf.named)} at {address_of(door, host, None, None)}v1", flush=True)
+            use_threads(threads)  # before numpy is imported, which reads it then
+        from regard.page.training_frames import TrainingRuns
+        from regard.serve.access_log import log_json_lines
+        from regard.serve.connections import Limits
+        from regard.serve.model_registry import ModelRegistry
+        from regard.serve.openai import make_server
+        from regard.serve.served_models import ServedModels
+        from regard.serve.uvicorn_server import connection_limit
+
+        registry = ModelRegistry(models or [], max_bytes=None if memory is None else int(memory * 1e9), cache=cache)
+        served = ServedModels(registry, slots=slots, queue=queue, context=context, threads=threads)
+        max_connections = connection_limit(connections or max(CONNECTIONS, 2 * (slots + queue)))
+        app = make_server(
+            served, host=host, key=api_key, runs=TrainingRuns([], Path("runs")), max_requests=max_connections // 2
+        )
+    sock = listen(host, port, any_port=False)
+    print(f"regard serves {', '.join(registry.served_names)} at {address_of(sock, host, None, None)}v1", flush=True)
     if api_key is None and host not in ("127.0.0.1", "localhost", "::1"):
-        remark("Whoever reaches this address may use it: give --api-key to change that.")
-    log_as_lines(sys.stderr)
-    shelf.warm(shelf.named[0])
-    if connections is not None and most < connections:
-        remark(f"This process may open files for {most} connections, not {connections}: see ulimit -n.")
-    serve(app, door, Limits(connections=most, keep_alive=keep_alive))
+        print_stderr("Anyone who can reach this address can use the server: give --api-key to restrict it.")
+    log_json_lines(sys.stderr)
+    registry.warm(registry.served_names[0])
+    if connections is not None and max_connections < connections:
+        print_stderr(
+            f"This process may open files for {max_connections} connections, not {connections}: see ulimit -n."
+        )
+    serve(app, sock, Limits(connections=max_connections, keep_alive=keep_alive))
 
 
-def serve(app: "FastAPI", door: "socket.socket", limits: "Limits") -> NoReturn:
-    """Until SIGTERM or Ctrl-C, after which nobody new is taken and who is here is still served."""
+def serve(app: "FastAPI", sock: "socket.socket", limits: "Limits") -> NoReturn:
+    """Serve until SIGTERM or Ctrl-C; then no new connections are accepted and running requests are finished."""
     import signal
     import warnings
 
-    from regard.serve import listener
+    from regard.serve import uvicorn_server
 
-    class Server(listener.Server):
+    class Server(uvicorn_server.Server):
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
-            if self.should_exit:  # asked a second time: at once
+            if self.should_exit:  # the second signal: exit at once
                 os._exit(128 + sig)
             super().handle_exit(sig, frame)
 
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn sends it again when all is done
     warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")  # Ctrl-C before its first step
     with suppress(KeyboardInterrupt):
-        Server(app, limits, log_config=None, timeout_graceful_shutdown=DRAIN).run(sockets=[door])
+        Server(app, limits, log_config=None, timeout_graceful_shutdown=DRAIN).run(sockets=[sock])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)

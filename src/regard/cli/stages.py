@@ -1,44 +1,48 @@
-"""The stages of a run as matrices to look at: tokens, attention, mlp, residual, output.
+"""The stages of a trace as matrices for the terminal: tokens, attention, mlp, residual, output.
 
-In: a trace, a layer and a head. Out: panels, which are numbers with names for their rows and columns and the node they are
-of; the terminal draws them and `--json` writes them down.
+In: a trace, a layer and a head. Out: panels: matrices with names for their rows and columns, and the node that they are of.
+`regard explain` prints them, or with `--json` writes them as JSON.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from torch import Tensor, stack
+import numpy as np
 
 from regard.errors import NotFound
 from regard.explain.caption import captions
-from regard.explain.graph import Site
-from regard.explain.outcome import Guess, answering, likeliest
-from regard.explain.trace import Trace
+from regard.explain.logits import largest
+from regard.explain.predictions import Guess, answer_positions, likeliest
+from regard.explain.trace import Array, Trace
+from regard.model.graph import Site
+from regard.model.wiring import Block, Wiring, wiring
 
 STAGES = ("tokens", "attention", "mlp", "residual", "output")
-NEURONS = 24  # the loudest ones are shown
+NEURONS = 24  # shown: those with the largest activations
 GUESSES = 5
-SUMS = ("attention.M", "H", "cross.M", "C", "mlp.out", "H_2", "out")  # what is added to the stream, and the sums
 
 VECTORS = {
     "Q": ("what each token asks", "queries"),
     "K": ("what each token offers to be found by", "keys"),
     "V": ("what each token will say", "keys"),
 }
-MATRICES = {"dots": "Q Kᵀ; rows look at columns", "masked": "mask: ", "weights": "softmax; rows look at columns; "}
+MADE = {"rotate": ", turned by its position", "normalise": ", brought to one scale", "affine": ", stretched as learned"}
+LEADS = {"dot": "Q Kᵀ; rows look at columns; ", "mask": "mask: ", "softmax": "softmax; rows look at columns; "}
 
 
 @dataclass(frozen=True)
 class Panel:
+    """A matrix to print, and which part of which node it is."""
+
     title: str
     node: str
-    at: str  # what of the node it is: "3, :, :"; empty where the numbers are made from several nodes
-    values: Tensor  # (rows, columns)
+    at: str  # which part of the node it is: "3, :, :"; empty where the numbers are made from several nodes
+    values: Array  # (rows, columns)
     rows: Sequence[str]
     columns: Sequence[str]
-    main: bool = False  # shown when all stages are walked through
+    main: bool = False  # shown when all stages are printed
     shares: bool = False  # rows sum to 1
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class View:
-    """Where in the run one looks."""
+    """The trace, layer, head and attention site to show."""
 
     trace: Trace
     layer: int
@@ -56,7 +60,7 @@ class View:
     site: str | None = None
 
     def check(self) -> "View":
-        """A layer, head or site that is not there gets a sentence."""
+        """Refuse a layer, head or site that does not exist."""
         sites = self.trace.graph.sites
         if self.site is not None and self.site not in [each.site for each in sites]:
             known = ", ".join(each.site for each in sites if each.layer == self.layer)
@@ -66,11 +70,11 @@ class View:
             ("head", self.head, min((each.heads for each in self.sites()), default=1) - 1),
         ):
             if not 0 <= given <= most:
-                raise NotFound(f"--{name} is {given}, but they go from 0 to {most} here.")
+                raise NotFound(f"--{name} is {given}; in this model it can be 0 to {most}.")
         return self
 
     def sites(self) -> list[Site]:
-        """The attentions of the layer, or the one that was named."""
+        """The attention sites of the layer, or the one given by name."""
         if self.site is not None:
             return [each for each in self.trace.graph.sites if each.site == self.site]
         return [each for each in self.trace.graph.sites if each.layer == self.layer]
@@ -78,9 +82,13 @@ class View:
     def tokens(self, axis: str) -> list[str]:
         return self.trace.tokens_of(axis)
 
-    def named(self, suffix: str) -> list[str]:
-        """Nodes of the layer, in every stack, that end so."""
-        return [name for stack in ("encoder", "decoder") if (name := f"{stack}.{self.layer}.{suffix}") in self.trace]
+    def blocks(self) -> list[Block]:
+        """The blocks of the layer, one in every stack."""
+        return [block for block in self.wiring.blocks if block.layer == self.layer]
+
+    @cached_property
+    def wiring(self) -> Wiring:
+        return wiring(self.trace.graph)
 
 
 def numbers(n: int) -> list[str]:
@@ -88,7 +96,7 @@ def numbers(n: int) -> list[str]:
 
 
 def token_panel(view: View, node: str, title: str, main: bool = False) -> Panel:
-    """A node of one row per token and one column per feature."""
+    """A panel of a node with one row per token and one column per feature."""
     values = view.trace[node]
     return Panel(
         title, node, ":, :", values, view.tokens(view.trace.graph[node].axes[0]), numbers(values.shape[1]), main
@@ -99,77 +107,78 @@ def token_panel(view: View, node: str, title: str, main: bool = False) -> Panel:
 
 
 def tokens(view: View) -> Iterator[Panel]:
-    told = {"tokens": "the embedding of each token", "positions": "where it stands", "types": "which segment it is in"}
-    told |= {"out": "what enters the first block"}
-    for place in ("embed", "encoder.embed", "decoder.embed"):
-        for part, words in told.items():
-            if (node := f"{place}.{part}") in view.trace:
-                yield token_panel(view, node, f"{words}; columns are features", main=part == "out")
+    for made in view.wiring.embeddings.values():
+        *parts, last = (view.trace.graph[name] for name in made)
+        for node in parts:
+            if not any(name in view.trace.graph.nodes for name in node.inputs):  # looked up, or counted
+                words = "the embedding of each token" if node.looks_up_ids else "which segment it is in"
+                words = "its position" if node.counts_positions else words
+                yield token_panel(view, node.name, f"{words}; columns are features")
+        yield token_panel(view, last.name, "what enters the first block; columns are features", main=True)
 
 
 def attention(view: View) -> Iterator[Panel]:
     for site in view.sites():
-        asks, keys = view.tokens(site.queries), view.tokens(site.keys)
+        queries, keys = view.tokens(site.queries), view.tokens(site.keys)
         yield from vectors(view, site)
         said = captions(view.trace, site, view.head)
-        for part in ("dots", "scores", "masked", "weights"):
-            if (node := f"{site.site}.{part}") in view.trace:
-                at, main = f"{view.head}, :, :", part == "weights"
-                words = MATRICES.get(part, "") + said.get(part, "")
-                yield Panel(words, node, at, view.trace[node][view.head], asks, keys, main, shares=main)
-        node = f"{site.site}.Z"
-        Z = view.trace[node][view.head]
-        yield Panel(f"what the head hands on: {said['Z']}", node, f"{view.head}, :, :", Z, asks, numbers(Z.shape[1]))
+        for node in site.steps:
+            at, main, op = f"{view.head}, :, :", node == site.weights, view.trace.graph[node]
+            words = (LEADS.get(op.op, "") if op.single else "") + said[node]
+            yield Panel(words, node, at, view.trace[node][view.head], queries, keys, main, shares=main)
+        Z = view.trace[site.Z][view.head]
+        words = f"the head's output: {said[site.Z]}"
+        yield Panel(words, site.Z, f"{view.head}, :, :", Z, queries, numbers(Z.shape[1]))
 
 
 def vectors(view: View, site: Site) -> Iterator[Panel]:
-    """Q, K and V of the head; grouped heads share keys and values."""
+    """Q, K and V of the head, and what they were before; grouped heads share keys and values."""
     for part, (words, whose) in VECTORS.items():
-        for name, turned in ((part, ""), (f"{part}_rotated", ", turned by its position")):
-            if (node := f"{site.site}.{name}") in view.trace:
-                values = view.trace[node]
-                h = view.head * len(values) // site.heads
-                rows = view.tokens(getattr(site, whose))
-                yield Panel(f"{words}{turned}", node, f"{h}, :, :", values[h], rows, numbers(values.shape[-1]))
+        name = getattr(site, part)
+        for node in (
+            () if name is None or "channel" not in view.trace.graph[name].axes else view.trace.graph.way_to(name)
+        ):
+            values = view.trace[node]
+            h, made = view.head * len(values) // site.heads, MADE.get(view.trace.graph[node].op, "")
+            rows = view.tokens(getattr(site, whose))
+            yield Panel(f"{words}{made}", node, f"{h}, :, :", values[h], rows, numbers(values.shape[-1]))
 
 
 def mlp(view: View) -> Iterator[Panel]:
-    for act in view.named("mlp.act"):
-        gated = act.replace(".act", ".gated")
-        fired = gated if gated in view.trace else act
+    here = {out for block in view.blocks() for each in block.sums for branch in each.branches for out in branch.mlps}
+    for each in (mlp for mlp in view.wiring.mlps if mlp.out in here):
+        fired = each.gated or each.act
         values = view.trace[fired]
-        loud = sorted(values.abs().amax(0).topk(min(NEURONS, values.shape[1])).indices.tolist())
-        rows, columns = view.tokens(view.trace.graph[act].axes[0]), [str(n) for n in loud]
-        words = f"the {len(loud)} loudest of {values.shape[1]:,} neurons, after the activation"
+        loud = sorted(largest(np.abs(values).max(0), NEURONS)[1].tolist())
+        rows, columns = view.tokens(view.trace.graph[fired].axes[0]), [str(n) for n in loud]
+        words = f"the {len(loud)} most active of {values.shape[1]:,} neurons, after the activation"
         yield Panel(words, fired, ":, neurons", values[:, loud], rows, columns, main=True)
-        up = act.replace(".act", ".up")
-        yield Panel("the same neurons before it", up, ":, neurons", view.trace[up][:, loud], rows, columns)
-        yield token_panel(view, act.replace(".act", ".out"), "what the MLP adds; columns are features")
+        yield Panel("the same neurons before it", each.up, ":, neurons", view.trace[each.up][:, loud], rows, columns)
+        yield token_panel(view, each.out, "what the MLP adds; columns are features")
 
 
 def residual(view: View) -> Iterator[Panel]:
-    for name in ("encoder", "decoder"):
-        blocks = [node for node in view.trace.nodes() if re.fullmatch(rf"{name}\.\d+\.out", node)]
-        if not blocks:
-            continue
-        first = f"{name}.embed.out" if f"{name}.embed.out" in view.trace else "embed.out"
-        rows = view.tokens(view.trace.graph[first].axes[0])
-        title = f"{name}: length ‖x‖ of each token after the embedding (e) and each block"
+    for here in view.blocks():
+        blocks = [block.out for block in view.wiring.blocks if block.stack == here.stack]
+        first, graph = view.wiring.embeddings[here.stack][-1], view.trace.graph
+        rows = view.tokens(graph[first].axes[0])
+        title = f"{here.stack}: length ‖x‖ of each token after the embedding (e) and each block"
         yield Panel(title, first, "", lengths(view, first, *blocks), rows, ["e", *numbers(len(blocks))], main=True)
-        block = f"{name}.{view.layer}"
-        parts = [part for part in SUMS if f"{block}.{part}" in view.trace]
-        values = lengths(view, *(f"{block}.{part}" for part in parts))
-        yield Panel(f"{block}: lengths of what is added, and of the sums", f"{block}.out", "", values, rows, parts)
-        for norm in ("norm_1", "norm_cross", "norm_2"):
-            facts = [part for part in ("mean", "variance", "mean_square") if f"{block}.{norm}.{part}" in view.trace]
-            if facts:
-                values = stack([view.trace[f"{block}.{norm}.{part}"][:, 0].float() for part in facts], 1)
-                title = f"{block}.{norm}: what each token is normalised by"
-                yield Panel(title, f"{block}.{norm}.out", "", values, rows, facts)
+        parts = [name for each in here.sums for name in (*(branch.node for branch in each.branches), each.node)]
+        parts += [here.out] if here.out not in parts else []
+        columns = [name.removeprefix(f"{here.place}.") for name in parts]
+        title = f"{here.place}: lengths of what is added, and of the sums"
+        yield Panel(title, here.out, "", lengths(view, *parts), rows, columns)
+        for norm in view.wiring.norms:
+            if norm.out.startswith(f"{here.place}.") and len(graph[norm.out].axes) == 2:
+                by = [name for name in (norm.mean, norm.spread) if name is not None]
+                values = np.stack([view.trace[name][:, 0] for name in by], 1)
+                title = f"{norm.out.rpartition('.')[0]}: what each token is normalised by"
+                yield Panel(title, norm.out, "", values, rows, [graph[name].op for name in by])
 
 
-def lengths(view: View, *nodes: str) -> Tensor:
-    return stack([view.trace[node].float().norm(dim=-1) for node in nodes], 1)  # (tokens, nodes)
+def lengths(view: View, *nodes: str) -> Array:
+    return np.stack([np.linalg.norm(view.trace[node], axis=-1) for node in nodes], 1)  # (tokens, nodes)
 
 
 def output(view: View) -> Iterator[Panel]:
@@ -186,12 +195,12 @@ PANELS: dict[str, Callable[[View], Iterator[Panel]]] = {
 }
 
 
-def answers(trace: Trace) -> list[tuple[str, list[Guess]]]:
-    """What the run says in the end: after which token (or for which), and the likeliest outcomes."""
+def predictions(trace: Trace) -> list[tuple[str, list[Guess]]]:
+    """The model's predictions: after which token (or for which), and the most likely outcomes."""
     if "logits" not in trace:
         return []
     logits = trace["logits"]
-    if logits.dim() == 1:
+    if logits.ndim == 1:
         return [("the whole text", likeliest(trace, logits, GUESSES))]
     words = trace.tokens_of(trace.graph["logits"].axes[0])
-    return [(words[i], likeliest(trace, logits[i], GUESSES)) for i in answering(trace)]
+    return [(words[i], likeliest(trace, logits[i], GUESSES)) for i in answer_positions(trace)]

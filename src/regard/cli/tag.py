@@ -1,8 +1,8 @@
-"""`regard tag`: a tag for each word."""
+"""`regard tag`: token classification, a tag for each word."""
 
 from dataclasses import asdict
 
-from regard.cli.say import (
+from regard.cli.console import (
     AsJSON,
     Device,
     Dtype,
@@ -25,16 +25,16 @@ def command(
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Tag every word of each text. Parts of speech, names, whatever the model was trained for. One text: a word per
-    line. Several: a text per line, as word/TAG.
+    """Tag every word of each text (token classification). Parts of speech, named entities, whatever the model was trained
+    for. For one text, print a word per line; for several, a text per line, as word/TAG.
 
     regard tag path/to/model "How many adjectives are in this nice sentence?"
     regard tag path/to/model --json < sentences.txt
     """
     given = texts_or_stdin(texts)
     loaded = load_model(model, device, dtype)
-    with progress("Tagging", "texts") as tell:
-        results = loaded.tag(given, truncate=truncate, progress=tell)
+    with progress("Tagging", "texts") as update:
+        results = loaded.tag(given, truncate=truncate, progress=update)
     if json:
         print_json([{"text": t, "words": [asdict(w) for w in r]} for t, r in zip(given, results, strict=True)])
     elif len(given) == 1:

@@ -1,4 +1,4 @@
-"""`regard train`: from a file of text to a model."""
+"""`regard train`: train or fine-tune a model on files of text."""
 
 import sys
 from pathlib import Path
@@ -6,69 +6,85 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.say import remark, show_warnings
+from regard.cli.console import print_stderr, show_warnings
 
-DATA, LENGTH, NETWORK, LEARNING = "What to learn from", "How long and how much", "The network", "The optimiser"
-KEPT, MACHINE = "What is kept and shown", "The machine"
+DATA, LENGTH, NETWORK, OPTIMIZER = "Data", "Length, batches and early stopping", "Network", "Optimizer and loss"
+OUTPUT, MACHINE = "Evaluation, checkpoints and logging", "Machine"
 
 
 def command(
-    task: Annotated[str, typer.Argument(help="lm, mlm, classify, tag, translate or chat.")],
+    task: Annotated[str, typer.Argument(help="What to train for: lm, mlm, classify, tag, translate or chat.")],
     data: Annotated[
         list[str] | None,
         typer.Option(help="Files, globs, or - for stdin; may be given several times.", rich_help_panel=DATA),
     ] = None,
-    out: Annotated[str | None, typer.Option(help="The run's directory.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings from a TOML file; flags go over it.")] = None,
-    start: Annotated[str | None, typer.Option("--from", help="A model to go on from, instead of from scratch.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    out: Annotated[str | None, typer.Option(help="The run's directory, for checkpoints and metrics.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A TOML file with settings; flags override it.")] = None,
+    start: Annotated[str | None, typer.Option("--from", help="A model to fine-tune; else from scratch.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the run in --out from its latest checkpoint.")
+    ] = False,
     eval_data: Annotated[
-        list[str] | None, typer.Option(help="Held-out files; else a share of --data.", rich_help_panel=DATA)
+        list[str] | None, typer.Option(help="Files to evaluate on; else a share of --data.", rich_help_panel=DATA)
     ] = None,
     eval_share: Annotated[
-        float | None, typer.Option(help="The share of --data that is held out; else 0.02.", rich_help_panel=DATA)
+        float | None, typer.Option(help="The share of --data held out for evaluation; else 0.02.", rich_help_panel=DATA)
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="text, jsonl, csv, tsv, parallel or conllu, if the name does not say.", rich_help_panel=DATA),
+        typer.Option(
+            help="text, jsonl, csv, tsv, parallel or conllu; else by the file's extension.", rich_help_panel=DATA
+        ),
     ] = None,
     document: Annotated[
         str | None,
-        typer.Option(help="Plain text: a file, a paragraph or a line is one text.", rich_help_panel=DATA),
+        typer.Option(help="Plain text: one text per file, paragraph or line.", rich_help_panel=DATA),
     ] = None,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="bpe, wordpiece, unigram or characters; or a model, to take its.", rich_help_panel=DATA),
+        typer.Option(
+            help="Train one on the data: bpe, wordpiece, unigram or characters; or use a model's: its name.",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     vocab_size: Annotated[
-        int | None, typer.Option(help="The most tokens a new vocabulary has; else 4096.", rich_help_panel=DATA)
+        int | None, typer.Option(help="Vocabulary size of a new tokenizer; else 4096.", rich_help_panel=DATA)
     ] = None,
     block_size: Annotated[
         int | None,
-        typer.Option(help="The longest text, in tokens; lm: how many are seen at once.", rich_help_panel=DATA),
+        typer.Option(
+            help="The longest text, in tokens; lm: the context length, to which texts are packed.",
+            rich_help_panel=DATA,
+        ),
     ] = None,
     whole_word: Annotated[
-        bool | None, typer.Option("--whole-word", help="mlm: hide whole words.", rich_help_panel=DATA)
+        bool | None, typer.Option("--whole-word", help="mlm: whole-word masking.", rich_help_panel=DATA)
     ] = None,
     max_steps: Annotated[
         int | None,
-        typer.Option(help="Updates of the weights; else ten epochs, within 300 to 3000.", rich_help_panel=LENGTH),
+        typer.Option(help="Optimizer steps; else ten epochs, but from 300 to 3000.", rich_help_panel=LENGTH),
     ] = None,
     epochs: Annotated[
-        float | None, typer.Option(help="Instead: how often to go through the data.", rich_help_panel=LENGTH)
+        float | None, typer.Option(help="Instead of --max-steps: passes over the data.", rich_help_panel=LENGTH)
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Texts per step.", rich_help_panel=LENGTH)] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Examples per step.", rich_help_panel=LENGTH)] = None,
     batch_tokens: Annotated[
         int | None,
-        typer.Option(help="Instead: tokens per step, texts of like length together.", rich_help_panel=LENGTH),
+        typer.Option(
+            help="Instead of --batch-size: tokens per step; batches of similar lengths.", rich_help_panel=LENGTH
+        ),
     ] = None,
     accumulate: Annotated[
         int | None,
-        typer.Option(help="Parts a step is computed in, to save memory; else 1.", rich_help_panel=LENGTH),
+        typer.Option(
+            help="Gradient accumulation: micro-batches per step, to save memory; else 1.", rich_help_panel=LENGTH
+        ),
     ] = None,
     patience: Annotated[
         int | None,
-        typer.Option(help="Stop after this many evaluations without improvement.", rich_help_panel=LENGTH),
+        typer.Option(
+            help="Early stopping: stop after this many evaluations without improvement.", rich_help_panel=LENGTH
+        ),
     ] = None,
     family: Annotated[
         str | None,
@@ -78,84 +94,86 @@ def command(
         int | None, typer.Option(help="Layers (of encoder and decoder each); else 4.", rich_help_panel=NETWORK)
     ] = None,
     width: Annotated[
-        int | None, typer.Option(help="Numbers per token, d_model; else 256.", rich_help_panel=NETWORK)
+        int | None, typer.Option(help="Width of the network, d_model; else 256.", rich_help_panel=NETWORK)
     ] = None,
     heads: Annotated[
-        int | None, typer.Option(help="Attention heads; they divide the width; else 4.", rich_help_panel=NETWORK)
+        int | None, typer.Option(help="Attention heads; --width is a multiple of it; else 4.", rich_help_panel=NETWORK)
     ] = None,
     d_ff: Annotated[
         int | None,
         typer.Option(
-            help="Inner width of a layer's MLP (gru: its state); else the family's own.", rich_help_panel=NETWORK
+            help="Hidden width of the MLP (gru: of its state); else the family's default.", rich_help_panel=NETWORK
         ),
     ] = None,
     dropout: Annotated[
         float | None,
-        typer.Option(help="The share of values dropped in training; else 0.1.", rich_help_panel=NETWORK),
+        typer.Option(help="Dropout rate; else 0.1.", rich_help_panel=NETWORK),
     ] = None,
     learning_rate: Annotated[
         float | None,
-        typer.Option(help="At its peak; else as suits the task, 1e-4 with --from.", rich_help_panel=LEARNING),
+        typer.Option(help="Peak learning rate; default by task, 1e-4 with --from.", rich_help_panel=OPTIMIZER),
     ] = None,
     schedule: Annotated[
         str | None,
-        typer.Option(help="cosine or linear (to a tenth), noam or inverse-sqrt, constant.", rich_help_panel=LEARNING),
+        typer.Option(
+            help="Learning rate schedule: cosine or linear (to a tenth), noam or inverse-sqrt, constant.",
+            rich_help_panel=OPTIMIZER,
+        ),
     ] = None,
     warmup_steps: Annotated[
-        int | None, typer.Option(help="Steps over which the rate rises to its peak.", rich_help_panel=LEARNING)
+        int | None,
+        typer.Option(help="Warm-up: steps to the peak learning rate; by task, mostly 100.", rich_help_panel=OPTIMIZER),
     ] = None,
     weight_decay: Annotated[
-        float | None, typer.Option(help="How strongly matrices are drawn to 0.", rich_help_panel=LEARNING)
+        float | None, typer.Option(help="AdamW's weight decay, of matrices only.", rich_help_panel=OPTIMIZER)
     ] = None,
-    beta_1: Annotated[
-        float | None, typer.Option(help="AdamW's first beta; else 0.9.", rich_help_panel=LEARNING)
-    ] = None,
+    beta_1: Annotated[float | None, typer.Option(help="AdamW's beta 1; else 0.9.", rich_help_panel=OPTIMIZER)] = None,
     beta_2: Annotated[
-        float | None, typer.Option(help="AdamW's second; 0.95, translate 0.98.", rich_help_panel=LEARNING)
+        float | None, typer.Option(help="AdamW's beta 2; else 0.95, translate 0.98.", rich_help_panel=OPTIMIZER)
     ] = None,
     clip: Annotated[
-        float | None, typer.Option(help="The longest a gradient may be; else 1.0.", rich_help_panel=LEARNING)
+        float | None, typer.Option(help="Gradient clipping: the largest norm; else 1.0.", rich_help_panel=OPTIMIZER)
     ] = None,
     label_smoothing: Annotated[
         float | None,
-        typer.Option(help="How far from certain an answer should be; translate 0.1.", rich_help_panel=LEARNING),
+        typer.Option(help="Label smoothing (classify, translate); else 0, translate 0.1.", rich_help_panel=OPTIMIZER),
     ] = None,
     class_weights: Annotated[
         bool | None,
-        typer.Option("--class-weights", help="classify: rare classes count more.", rich_help_panel=LEARNING),
+        typer.Option(
+            "--class-weights", help="classify: weight classes by inverse frequency.", rich_help_panel=OPTIMIZER
+        ),
     ] = None,
     eval_steps: Annotated[
-        int | None, typer.Option(help="Steps between evaluations; else a tenth of all.", rich_help_panel=KEPT)
+        int | None, typer.Option(help="Steps between evaluations; else a tenth of the run.", rich_help_panel=OUTPUT)
     ] = None,
     save_steps: Annotated[
-        int | None, typer.Option(help="Steps between checkpoints; else as --eval-steps.", rich_help_panel=KEPT)
+        int | None, typer.Option(help="Steps between checkpoints; else as --eval-steps.", rich_help_panel=OUTPUT)
     ] = None,
     log_steps: Annotated[
-        int | None, typer.Option(help="Steps between lines in metrics.jsonl; else 10.", rich_help_panel=KEPT)
+        int | None, typer.Option(help="Steps between lines in metrics.jsonl; else 10.", rich_help_panel=OUTPUT)
     ] = None,
     save_total_limit: Annotated[
-        int | None, typer.Option(help="Checkpoints kept besides the best; else 2.", rich_help_panel=KEPT)
+        int | None, typer.Option(help="Checkpoints kept besides the best; else 2.", rich_help_panel=OUTPUT)
     ] = None,
     probe: Annotated[
         list[str] | None,
         typer.Option(
-            help="A text whose attention is kept as training goes on (translate: source, tab, target); "
+            help="A text whose attention is recorded during training (translate: source, tab, target); "
             "may be given several times.",
-            rich_help_panel=KEPT,
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     probe_steps: Annotated[
-        int | None, typer.Option(help="Steps between looks at the probes; else 100.", rich_help_panel=KEPT)
+        int | None, typer.Option(help="Steps between recordings of the probes; else 100.", rich_help_panel=OUTPUT)
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="For first weights, order and dropout; else 0.", rich_help_panel=MACHINE)
+        int | None, typer.Option(help="For initial weights, shuffling and dropout; else 0.", rich_help_panel=MACHINE)
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Cores to compute with; else all.", rich_help_panel=MACHINE)
-    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; else all cores.", rich_help_panel=MACHINE)] = None,
     bf16: Annotated[
         bool | None,
-        typer.Option("--bf16", help="Compute in bfloat16 where that is safe.", rich_help_panel=MACHINE),
+        typer.Option("--bf16", help="Mixed precision: bfloat16 where that is safe.", rich_help_panel=MACHINE),
     ] = None,
     compile: Annotated[
         bool | None, typer.Option("--compile", help="torch.compile the layers.", rich_help_panel=MACHINE)
@@ -164,18 +182,21 @@ def command(
         bool | None,
         typer.Option(
             "--checkpoint-activations",
-            help="Keep less for the backward pass and compute it again.",
+            help="Activation checkpointing: recompute activations in the backward pass, to save memory.",
             rich_help_panel=MACHINE,
         ),
     ] = None,
     shard: Annotated[
         bool | None,
         typer.Option(
-            "--shard/--no-shard", help="Under torchrun: share out the weights (FSDP2).", rich_help_panel=MACHINE
+            "--shard/--no-shard",
+            help="Data parallel under torchrun: FSDP (sharded weights) instead of DDP.",
+            rich_help_panel=MACHINE,
         ),
     ] = None,
 ) -> None:
-    """Train a model on your own text, from scratch or further.
+    """Train or fine-tune a model on your own text. A run's directory has its checkpoints, metrics and settings; an
+    interrupted run can be resumed. Under torchrun the same command trains data parallel, in several processes.
 
     regard train lm --data book.txt --out runs/book
     regard train translate --data pairs.tsv --out runs/fr --epochs 20
@@ -184,22 +205,23 @@ def command(
     given = {name: value for name, value in locals().items() if name not in ("task", "config", "resume", "probe")}
     given["probes"] = probe
     from regard.api import train_settings, train_with
-    from regard.train.parallel import speaks
 
     settings = train_settings(task, config, given, resume)
-    if not speaks():
+    from regard.train.parallel import is_first_process
+
+    if not is_first_process():
         train_with(settings, resume=resume)
         return
     show_warnings()
-    with Screen() as screen:
-        run = train_with(settings, resume=resume, tell=screen.tell, progress=screen.prepared)
-    remark(f"The model is in {run}; its picture is {run / 'report.svg'}.")
+    with TrainingDisplay() as display:
+        run = train_with(settings, resume=resume, callback=display.show, progress=display.tokenising)
+    print_stderr(f"The model is in {run}; the figure of its metrics is {run / 'report.svg'}.")
 
 
-class Screen:
-    """What a person sees while a model trains: sentences, a bar for the data, and one for the steps."""
+class TrainingDisplay:
+    """The terminal display of a run: messages, a progress bar for tokenising, and one for the steps."""
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> "TrainingDisplay":
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -222,14 +244,14 @@ class Screen:
     def __exit__(self, *problem: object) -> None:
         self.bar.stop()
 
-    def prepared(self, done: int, total: int) -> None:
+    def tokenising(self, done: int, total: int) -> None:
         if self.data is None:
             self.data = self.bar.add_task("Tokenising", total=total, facts="bytes")
         self.bar.update(self.data, completed=done, total=total)
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def show(self, event: dict[str, Any]) -> None:
         kind = event["kind"]
-        if kind == "said":
+        if kind == "message":
             self.bar.console.print(event["text"], markup=False)
         elif kind == "step":
             if self.steps is None:
@@ -238,7 +260,7 @@ class Screen:
         elif kind == "log" and "rate" in event:
             self.facts = f"{event['rate']:,.0f} tok/s {event['memory']:,} MB"
             if not sys.stderr.isatty():
-                remark(f"step {event['step']}  loss {event['loss']:.4f}  lr {event['lr']:.2e}  {self.facts}")
+                print_stderr(f"step {event['step']}  loss {event['loss']:.4f}  lr {event['lr']:.2e}  {self.facts}")
         elif kind == "log" and "eval" in event:
-            told = "  ".join(f"{name} {value:.4g}" for name, value in event["eval"].items())
-            self.bar.console.print(f"step {event['step']}: held out {told}", markup=False)
+            metrics = "  ".join(f"{name} {value:.4g}" for name, value in event["eval"].items())
+            self.bar.console.print(f"step {event['step']}: held out {metrics}", markup=False)

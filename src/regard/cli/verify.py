@@ -1,15 +1,15 @@
-"""`regard verify`: is this model, on this machine, what it should be?"""
+"""`regard verify`: compare all ways of running a model on this machine."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.say import AsJSON, Device, Dtype, ModelName, load_model, print_aligned, print_json, progress
-from regard.errors import RegardError
+from regard.cli.console import AsJSON, Device, Dtype, ModelName, load_model, print_aligned, print_json, progress
+from regard.errors import RegardError, installed
 
 if TYPE_CHECKING:
     from regard.api import Model
-    from regard.engine.verify import Check
+    from regard.engine.quality.verify import Check
 
 SENTENCES = ["The pizza came out of the oven and it tasted good.", "The cat sat."]
 
@@ -17,14 +17,14 @@ SENTENCES = ["The pizza came out of the oven and it tasted good.", "The cat sat.
 def command(
     model: ModelName,
     text: Annotated[
-        list[str] | None, typer.Option(help="A text to compare on; may be given again.", metavar="TEXT")
+        list[str] | None, typer.Option(help="A text to compare on; may be given several times.", metavar="TEXT")
     ] = None,
     json: AsJSON = False,
     device: Device = "auto",
     dtype: Dtype = None,
 ) -> None:
-    """Check that all ways of computing the same thing agree. With and without a cache, in a batch and alone, fused and
-    readable, and beside transformers if it is installed. Exits 1 if they do not.
+    """Check that all ways of running a model give the same numbers. With and without a KV cache, in a batch and alone, in
+    numpy, in the native engine and in PyTorch, and in transformers, if these are installed. Exits 1 if they differ.
 
     regard verify smollm2
     regard verify path/to/model --text "One." --text "And a longer one."
@@ -32,9 +32,11 @@ def command(
     loaded = load_model(model, device, dtype)
     rows = ids_of(loaded, text or SENTENCES)
     with progress("Checking", "laws"):
-        from regard.engine.verify import verify
+        from regard.engine.quality.verify import verify
 
-        checks = list(verify(loaded.net, rows, loaded.path, loaded.config))
+        module = loaded.net if installed("torch") else None
+        net, arrays = loaded.network, loaded.arrays
+        checks = list(verify(net, rows, loaded.path, loaded.config, arrays=arrays, module=module))
     if json:
         print_json([{**c.__dict__, "passed": c.passed} for c in checks])
     else:
@@ -44,7 +46,7 @@ def command(
 
 
 def ids_of(model: "Model", texts: list[str]) -> list[list[int]]:
-    """Rows of different lengths: the texts, or for a model without a tokenizer ids as good as any."""
+    """Rows of ids of different lengths: the texts; for a model without a tokenizer, arbitrary ids."""
     context, n_vocab = model.spec.context, model.spec.n_vocab
     if texts is SENTENCES and model.opened.tokenizer is None:
         rows = [[(7 * i + 3) % n_vocab for i in range(min(n, context) - 1)] for n in (13, 4)]

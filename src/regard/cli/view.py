@@ -1,4 +1,4 @@
-"""`regard view`: the page, on models and training runs of this machine."""
+"""`regard view`: the page, in a browser, on models and training runs of this machine."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from regard.cli.say import progress, remark, show_warnings
+from regard.cli.console import print_stderr, progress, show_warnings
 from regard.errors import RegardError, quoted
 
 if TYPE_CHECKING:
@@ -16,69 +16,84 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from regard.serve.model_registry import ModelRegistry
+    from regard.teach.tour import Tour
+
 CONNECTIONS = 256
 
 
 def command(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models to offer besides the bundled and installed ones.", metavar="MODEL"),
+        typer.Argument(help="Models to show besides the bundled and installed ones.", metavar="MODEL"),
     ] = None,
     run: Annotated[
-        list[Path] | None, typer.Option(help="A training run to replay; may be given again.", metavar="DIR")
+        list[Path] | None, typer.Option(help="A training run to replay; may be given several times.", metavar="DIR")
     ] = None,
-    text: Annotated[str | None, typer.Option(help="The text to begin with.", metavar="TEXT")] = None,
-    port: Annotated[int, typer.Option(help="Where to listen; if it is taken, another one.", min=0, max=65535)] = 8899,
+    tour: Annotated[
+        list[Path] | None,
+        typer.Option(help="A tour of your own (YAML), which opens first; may be given several times.", metavar="FILE"),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="The text to trace first.", metavar="TEXT")] = None,
+    port: Annotated[
+        int, typer.Option(help="The port to listen on; if it is taken, another one.", min=0, max=65535)
+    ] = 8899,
     host: Annotated[str, typer.Option(help="The address to listen on.", metavar="ADDRESS")] = "127.0.0.1",
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address without opening a browser.")
+    ] = False,
 ) -> None:
-    """Look inside models on a page. Every number can be asked why it is so, and changed.
+    """Look inside models in the browser. Every number of a forward pass can be explained, and edited.
 
     regard view
     regard view toy-translate --text "the European Economic Area"
     regard view path/to/model runs/book --run runs/book
     regard view smollm2 --port 9000 --no-browser
+    regard view --tour lecture-3.yaml
     """
     show_warnings()
-    host = host.strip("[]")  # as an IPv6 address stands in a URL
+    host = host.strip("[]")  # as an IPv6 address is written in a URL
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # PyTorch's threads must not spin on the browser's cores
     with progress("Opening", "parts"):
+        from regard.page.training_frames import TrainingRuns
         from regard.serve.app import make_app
-        from regard.serve.frames import Runs
-        from regard.serve.shelf import Shelf
+        from regard.serve.model_registry import ModelRegistry
 
-        shelf = Shelf(models or [])
-        app = make_app(shelf, runs=Runs(run or [], Path("runs")), host=host, most_requests=CONNECTIONS // 4)
-    first = next(iter(shelf.offers), None)
-    door = listen(host, port)
-    address = address_of(door, host, first if models else None, text)
+        registry = ModelRegistry(models or [])
+        tours = [checked_tour(path, registry) for path in tour or []]
+        runs = TrainingRuns(run or [], Path("runs"))
+        app = make_app(registry, runs=runs, tours=tours, host=host, max_requests=CONNECTIONS // 4)
+    first = next(iter(registry.entries), None)
+    sock = listen(host, port)
+    opened = tours[0].name if tours and not text else None
+    address = address_of(sock, host, first if models and not opened else None, text, opened)
     print(f"regard is open at {address}", flush=True)
-    remark("Ctrl-C closes it.")
+    print_stderr("Ctrl-C closes it.")
     if not no_browser:
         open_browser(address)
     if first is not None:
-        shelf.warm(first)
-    serve(app, door)
+        registry.warm(first)
+    serve(app, sock)
 
 
-def listen(host: str, port: int, *, another: bool = True) -> "socket.socket":
-    """A socket at the port; if somebody has it, at `another` that is free, or a refusal."""
+def listen(host: str, port: int, *, any_port: bool = True) -> "socket.socket":
+    """A listening socket at the port; if that is taken, at any free port, or with `any_port` false an error."""
     import errno
     import socket
 
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise RegardError(f"--host {quoted(host)} is not an address of this machine.") from None
-    family, _, _, _, place = places[0]
+    family, _, _, _, address = addresses[0]
     try:
-        return bound(family, place)
+        return bound(family, address)
     except OSError as problem:
-        if problem.errno == errno.EADDRINUSE and another:
+        if problem.errno == errno.EADDRINUSE and any_port:
             with suppress(OSError):
-                door = bound(family, (place[0], 0, *place[2:]))
-                remark(f"Port {port} is taken, so it is port {door.getsockname()[1]}.")
-                return door
+                sock = bound(family, (address[0], 0, *address[2:]))
+                print_stderr(f"Port {port} is taken, so it is port {sock.getsockname()[1]}.")
+                return sock
         if problem.errno == errno.EADDRINUSE:
             raise RegardError(f"Port {port} is taken; give another --port.") from None
         if problem.errno == errno.EACCES:
@@ -86,28 +101,38 @@ def listen(host: str, port: int, *, another: bool = True) -> "socket.socket":
         raise RegardError(f"Nothing can listen on {quoted(host)}, port {port}: {problem.strerror}.") from None
 
 
-def bound(family: int, place: "tuple[Any, ...]") -> "socket.socket":
+def bound(family: int, address: "tuple[Any, ...]") -> "socket.socket":
     import socket
 
-    door = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         if os.name != "nt":
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind(place)
-        door.listen(128)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(128)
     except OSError:
-        door.close()
+        sock.close()
         raise
-    return door
+    return sock
 
 
-def address_of(door: "socket.socket", host: str, model: str | None, text: str | None) -> str:
-    """What to open: the page with the model and text in it."""
+def checked_tour(path: Path, registry: "ModelRegistry") -> "Tour":
+    """A teacher's tour, every view of it tried on the models of this machine."""
+    from regard.teach.tour_file import check_tour, read_tour
+
+    return check_tour(
+        read_tour(path), registry.entries, lambda name, text, target: registry.model(name).trace(text, target)
+    )
+
+
+def address_of(sock: "socket.socket", host: str, model: str | None, text: str | None, tour: str | None = None) -> str:
+    """The URL of the page, with the model and text, or the tour, in it."""
     from urllib.parse import urlencode
 
     name = "127.0.0.1" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host
-    state = urlencode({key: value for key, value in (("model", model), ("text", text)) if value})
-    return f"http://{name}:{door.getsockname()[1]}/" + (f"#{state}" if state else "")
+    shown = (("model", model), ("text", text), ("tour", tour))
+    state = urlencode({key: value for key, value in shown if value})
+    return f"http://{name}:{sock.getsockname()[1]}/" + (f"#{state}" if state else "")
 
 
 def open_browser(address: str) -> None:
@@ -115,20 +140,20 @@ def open_browser(address: str) -> None:
 
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("darwin", "win32")
     if not screen or not webbrowser.open(address):
-        remark("There is no browser to open here: open the address yourself.")
+        print_stderr("There is no browser to open here: open the address yourself.")
 
 
-def serve(app: "FastAPI", door: "socket.socket") -> NoReturn:
-    """Until Ctrl-C. A thread may be computing then, which Python cannot end in good order, and nothing of it is kept."""
+def serve(app: "FastAPI", sock: "socket.socket") -> NoReturn:
+    """Serve until Ctrl-C. The process then exits at once: Python cannot stop a thread that is computing."""
     import warnings
 
     from regard.serve.connections import Limits
-    from regard.serve.listener import Server, affordable
+    from regard.serve.uvicorn_server import Server, connection_limit
 
-    limits = Limits(connections=affordable(CONNECTIONS))
+    limits = Limits(connections=connection_limit(CONNECTIONS))
     warnings.filterwarnings("ignore", "coroutine 'Server.serve' was never awaited")  # Ctrl-C before its first step
     with suppress(KeyboardInterrupt):
-        Server(app, limits, log_level="warning", timeout_graceful_shutdown=2).run(sockets=[door])
+        Server(app, limits, log_level="warning", timeout_graceful_shutdown=2).run(sockets=[sock])
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(0)

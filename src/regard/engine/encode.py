@@ -1,21 +1,21 @@
-"""Whole texts through a network at once: states, classes and tags for many texts of different lengths.
+"""Batched encoding: states, classes and tags for many sequences of different lengths, one forward pass per batch.
 
-Texts are sorted by length and batched by a budget of tokens, so that little of a batch is padding; results come back in
-the order in which the texts were given.
+Sequences are sorted by length and batched by a budget of tokens, so that little of a batch is padding; results are in the
+order of the input.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from regard.engine.decode import pad
+from regard.engine.reference_decoder import Ids, Real, pad
+from regard.engine.top_k import Floats
 
-Progress = Callable[[int, int], None]  # texts done, texts in all
+Progress = Callable[[int, int], None]  # sequences done, total
 
 
 def batches(lengths: Sequence[int], budget: int = 4096) -> Iterator[list[int]]:
-    """Indices of texts of similar length whose padded size stays within `budget` tokens; the longest come first."""
+    """Batches of indices of sequences of similar length, padded size within `budget` tokens; the longest first."""
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     first = 0
     while first < len(order):
@@ -24,21 +24,19 @@ def batches(lengths: Sequence[int], budget: int = 4096) -> Iterator[list[int]]:
         first = last
 
 
-@torch.inference_mode()
 def run_batched(
     rows: Sequence[Sequence[int]],
-    run: Callable[[Tensor, Tensor | None, list[int]], Sequence[Tensor]],
+    run: Callable[[Ids, Real | None], Sequence[Floats]],
     *,
     pad_id: int,
-    device: torch.device,
     progress: Progress | None = None,
-) -> list[Tensor]:
-    """`run(ids, real, which)` on batches; its results, one per row, in the order of `rows`."""
-    results: list[Tensor | None] = [None] * len(rows)
+) -> list[Floats]:
+    """`run(ids, real)` on batches; its results, one per row, in the order of `rows`."""
+    results: list[Floats | None] = [None] * len(rows)
     done = 0
     for which in batches([len(row) for row in rows]):
-        ids, real = pad([rows[i] for i in which], pad_id, left=False, device=device)
-        for i, result in zip(which, run(ids, real, which), strict=True):
+        ids, real = pad([rows[i] for i in which], pad_id, left=False)
+        for i, result in zip(which, run(ids, real), strict=True):
             results[i] = result
         done += len(which)
         if progress is not None:
@@ -46,15 +44,20 @@ def run_batched(
     return [result for result in results if result is not None]
 
 
-def pool(states: Tensor, real: Tensor | None, mode: str, normalise: bool) -> Tensor:
-    """One vector per text, (B, d), of the states (B, N, d) of its tokens."""
+@np.errstate(all="ignore")  # infinite states give vectors that the caller refuses
+def pool(states: Floats, real: Real | None, mode: str, normalise: bool) -> Floats:
+    """Pool the states (B, N, d) of each sequence's tokens to one vector, (B, d). mode: cls, mean or max."""
     if mode == "cls":
         X = states[:, 0]
     elif real is None:
-        X = states.mean(1) if mode == "mean" else states.amax(1)
+        X = states.mean(1) if mode == "mean" else states.max(1)
     elif mode == "mean":
-        counts = real.sum(1)[:, None].to(states.dtype)
-        X = states.masked_fill(~real[..., None], 0).sum(1) / counts  # 0 · NaN would be NaN: padding must not count
+        X = np.where(real[..., None], states, 0).sum(1) / real.sum(1, dtype=np.float32)[:, None]  # 0 · NaN would be NaN
     else:
-        X = states.masked_fill(~real[..., None], -torch.inf).amax(1)
-    return torch.nn.functional.normalize(X, dim=-1) if normalise else X
+        X = np.where(real[..., None], states, -np.inf).max(1)
+    return unit(X) if normalise else X
+
+
+def unit(X: Floats) -> Floats:
+    """Vectors scaled to length 1; a zero vector stays as it is."""
+    return X / np.maximum(np.sqrt(np.square(X).sum(-1, keepdims=True)), 1e-12)

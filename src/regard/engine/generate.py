@@ -1,37 +1,37 @@
-"""The loop: choose an id, append it, ask for the next logits; until every row is done. With guesses (`lookup.py`), several
-at a time.
+"""The generation loop: prefill, then choose an id per row, append it and run a decode step, until every row is done. With
+speculative decoding (prompt_lookup.py) a step can append several tokens.
 
-In: a `Stepper` that has read the prompts, and a `RowState` per row. Out: tokens as they are chosen, and answers at the end.
+In: a `Decoder` with the prompts, and a `RowState` per row. Out: tokens as they are chosen, and answers at the end.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from regard.engine.beam import beam_search
-from regard.engine.fast import FastDecoder
-from regard.engine.lookup import Lookup
-from regard.engine.rank import Floats
-from regard.engine.sample import RowState, StopStrings, next_ids, top_logprobs
+from regard.engine.beam_search import beam_search
+from regard.engine.decoder import Decoder, prefill_rows
+from regard.engine.native_engine import NativeDecoder
+from regard.engine.prompt_lookup import PromptLookup
+from regard.engine.sampling import RowState, StopStrings, next_ids, top_logprobs
 from regard.engine.settings import Settings
-from regard.engine.stepper import Stepper, first_logits
+from regard.engine.top_k import Floats
 from regard.errors import GenerationError
 from regard.text.tokenizer import Tokenizer
 
 
 @dataclass
 class Token:
-    """One generated token: which answer it belongs to, and how likely the model itself found it."""
+    """One generated token: which answer it belongs to, and its log-probability under the model's own distribution."""
 
     row: int
     id: int
     logprob: float
-    text: str = ""  # what it adds to the text, once whole characters are there
+    text: str = ""  # what it adds to the answer; empty while a character or a possible stop string is incomplete
     alternatives: list[tuple[int, float]] = field(default_factory=list)
 
 
 @dataclass
 class Answer:
-    """What came of one row: `finished` is "stop" (an end token or a stop string) or "length"."""
+    """The finished answer of one row: `finished` is "stop" (an end token or a stop string) or "length"."""
 
     text: str
     ids: list[int]
@@ -40,8 +40,8 @@ class Answer:
     score: float | None = None  # beam search: the sum of log-probabilities under its length penalty
 
 
-class Writer:
-    """Turns one row's ids into text, piece by piece, and watches for stop strings."""
+class TextWriter:
+    """Decodes one row's ids to text as they are generated, and ends it at a stop string."""
 
     def __init__(self, tokenizer: Tokenizer | None, settings: Settings) -> None:
         self.stream = tokenizer.stream() if tokenizer else None
@@ -49,7 +49,7 @@ class Writer:
         self.text, self.ids, self.logprobs = "", list[int](), list[float]()
 
     def push(self, id: int, logprob: float, end: bool) -> str:
-        """The text that may now be shown. An end token is kept among the ids but says nothing."""
+        """Append an id; returns the text that may now be shown. An end token is among the ids but adds no text."""
         self.ids.append(id)
         self.logprobs.append(logprob)
         if self.stream is None or end:
@@ -57,14 +57,14 @@ class Writer:
         return self._show(self.stops.push(self.stream.push(id))[0])
 
     def take(self, row: RowState, id: int, logprob: float) -> str:
-        """What the token that a row has just chosen lets be shown. A stop string ends the row."""
+        """Append the id that a row has just chosen; returns the text that may now be shown. A stop string ends the row."""
         text = self.push(id, logprob, id in row.settings.eos_token_id)
         if self.stops.stopped:
             row.finished = "stop"
         return text + self.close() if row.done else text
 
     def close(self) -> str:
-        """What was held back for want of the rest of a character or of a stop string."""
+        """Flush the text withheld because a character or a possible stop string was incomplete."""
         if self.stream is None or self.stops.stopped:
             return ""
         shown, stopped = self.stops.push(self.stream.flush())
@@ -76,40 +76,40 @@ class Writer:
 
 
 def generate(
-    stepper: Stepper,
+    decoder: Decoder,
     rows: Sequence[RowState],
     prompt_of: Sequence[int],
     tokenizer: Tokenizer | None = None,
     alternatives: int = 0,
 ) -> Iterator[Token | Answer]:
-    """Tokens of all rows as they come, then one `Answer` per row, in order.
+    """Tokens of all rows as they are chosen, then one `Answer` per row, in order.
 
-    `prompt_of[i]` is the stepper's row that row i continues: a prompt is read once for all of its samples.
+    `prompt_of[i]` is the decoder's row that row i continues: a prompt is prefilled once for all of its samples.
     """
-    guessing = any(row.settings.prompt_lookup for row in rows)
-    if guessing and not isinstance(stepper, FastDecoder):
-        raise GenerationError("prompt_lookup needs the native engine, but PyTorch computes here: leave it out.")
-    desk = Desk(rows, tokenizer, alternatives)
+    speculative = any(row.settings.prompt_lookup for row in rows)
+    if speculative and not isinstance(decoder, NativeDecoder):
+        raise GenerationError("prompt_lookup needs the native engine, which is not in use here: leave it out.")
+    chooser = TokenChooser(rows, tokenizer, alternatives)
     alive = [i for i, row in enumerate(rows) if not row.done]
     if alive:
-        yield from desk.choose(first_logits(stepper, [prompt_of[i] for i in alive]), alive)
-        if guessing and isinstance(stepper, FastDecoder):
-            yield from _by_guesses(stepper, desk, alive)
+        yield from chooser.choose(prefill_rows(decoder, [prompt_of[i] for i in alive]), alive)
+        if speculative and isinstance(decoder, NativeDecoder):
+            yield from _speculative(decoder, chooser, alive)
         else:
-            yield from _one_by_one(stepper, desk, alive)
-    for writer, row in zip(desk.writers, rows, strict=True):
+            yield from _one_token_per_step(decoder, chooser, alive)
+    for writer, row in zip(chooser.writers, rows, strict=True):
         yield Answer(writer.text, writer.ids, writer.logprobs, row.finished or "length")
 
 
-class Desk:
-    """Where ids are chosen and become text: all rows of a request."""
+class TokenChooser:
+    """Chooses the next ids of all rows of a request and decodes them to text."""
 
     def __init__(self, rows: Sequence[RowState], tokenizer: Tokenizer | None, alternatives: int) -> None:
         self.rows, self.alternatives = rows, alternatives
-        self.writers = [Writer(tokenizer, row.settings) for row in rows]
+        self.writers = [TextWriter(tokenizer, row.settings) for row in rows]
 
     def choose(self, logits: Floats, which: Sequence[int]) -> list[Token]:
-        """The next tokens of the rows `which`, whose logits these are."""
+        """Choose the next token of each row in `which` from its row of logits."""
         others = top_logprobs(logits, self.alternatives) if self.alternatives else None
         ids, logprobs = next_ids(logits, [self.rows[i] for i in which])
         tokens = []
@@ -119,46 +119,47 @@ class Desk:
             tokens.append(Token(i, id, logprob, text, listed))
         return tokens
 
-    def left(self, stepper: Stepper, alive: list[int]) -> list[int]:
-        """Where in `alive` the rows stand that are not done; the stepper keeps only these."""
+    def unfinished(self, decoder: Decoder, alive: list[int]) -> list[int]:
+        """The indices in `alive` of rows that are not done; the others leave the decoder's batch."""
         left = [j for j, i in enumerate(alive) if not self.rows[i].done]
         if 0 < len(left) < len(alive):
-            stepper.pick(left)
+            decoder.pick(left)
         return left
 
 
-def _one_by_one(stepper: Stepper, desk: Desk, alive: list[int]) -> Iterator[Token]:
-    while left := desk.left(stepper, alive):
+def _one_token_per_step(decoder: Decoder, chooser: TokenChooser, alive: list[int]) -> Iterator[Token]:
+    while left := chooser.unfinished(decoder, alive):
         alive = [alive[j] for j in left]
-        yield from desk.choose(stepper.step([desk.rows[i].ids[-1] for i in alive]), alive)
+        yield from chooser.choose(decoder.step([chooser.rows[i].ids[-1] for i in alive]), alive)
 
 
-def _by_guesses(stepper: FastDecoder, desk: Desk, alive: list[int]) -> Iterator[Token]:
-    """The same tokens; a row takes as many at a time as were guessed right, and one more."""
-    rows, lookups = desk.rows, [Lookup(row.settings.prompt_lookup) for row in desk.rows]
-    while left := desk.left(stepper, alive):
+def _speculative(decoder: NativeDecoder, chooser: TokenChooser, alive: list[int]) -> Iterator[Token]:
+    """Speculative decoding with prompt lookup: the same tokens, but a row's step appends as many as were drafted right,
+    and one more."""
+    rows, lookups = chooser.rows, [PromptLookup(row.settings.prompt_lookup) for row in chooser.rows]
+    while left := chooser.unfinished(decoder, alive):
         alive = [alive[j] for j in left]
-        guesses = [lookups[i].guess(rows[i].ids, stepper.longest - len(rows[i].ids)) for i in alive]
-        read = stepper.read([[rows[i].ids[-1], *guess] for i, guess in zip(alive, guesses, strict=True)])
-        for i, guess, logits in zip(alive, guesses, read, strict=True):
-            taken = 0
-            for place, guessed in zip(logits, [*guess, None], strict=True):
-                (token,) = desk.choose(place[None], [i])
+        drafts = [lookups[i].draft(rows[i].ids, decoder.max_length - len(rows[i].ids)) for i in alive]
+        computed = decoder.extend([[rows[i].ids[-1], *draft] for i, draft in zip(alive, drafts, strict=True)])
+        for i, draft, logits in zip(alive, drafts, computed, strict=True):
+            accepted = 0
+            for at, drafted in zip(logits, [*draft, None], strict=True):
+                (token,) = chooser.choose(at[None], [i])
                 yield token
-                if rows[i].done or token.id != guessed:
+                if rows[i].done or token.id != drafted:
                     break
-                taken += 1
-            lookups[i].learn(len(guess), taken)
-        stepper.cut([len(rows[i].ids) - 1 for i in alive])  # the newest id of a row has not been read
+                accepted += 1
+            lookups[i].adapt(len(draft), accepted)
+        decoder.truncate([len(rows[i].ids) - 1 for i in alive])  # the newest id of a row is not in its KV cache yet
 
 
-def search(stepper: Stepper, rows: Sequence[RowState], tokenizer: Tokenizer | None = None) -> list[list[Answer]]:
+def search(decoder: Decoder, rows: Sequence[RowState], tokenizer: Tokenizer | None = None) -> list[list[Answer]]:
     """Beam search: for each row its `n` best answers, best first."""
     answers = []
-    for row, beams in zip(rows, beam_search(stepper, rows), strict=True):
+    for row, beams in zip(rows, beam_search(decoder, rows), strict=True):
         kept = []
         for beam in beams[: row.settings.n]:
-            writer = Writer(tokenizer, row.settings)
+            writer = TextWriter(tokenizer, row.settings)
             for id in beam.ids:
                 writer.push(id, 0.0, id in row.settings.eos_token_id)
             writer.close()

@@ -1,15 +1,15 @@
-"""What a person may ask of generation, checked once, before any work is done.
+"""Generation settings (temperature, top_p, num_beams, stop, …), validated once, before any work is done.
 
-In: keyword arguments under their conventional names, or the dictionary of a `generation_config.json` (or of a
-`config.json` of the time when those keys lived there). Out: one frozen `Settings` in which every value is in range and
-every list is a tuple, so that nothing downstream checks again. Whatever is out of range is a `GenerationError` naming
-the setting, the value and what is allowed.
+In: keyword arguments under their conventional names, or the dictionary of a `generation_config.json` (or of an old
+`config.json`, which held those keys). Out: one frozen `Settings` in which every value is in range and every list is a
+tuple, so that nothing downstream checks again. A value out of range raises a `GenerationError` naming the setting, the
+value and what is allowed.
 
-The length of an answer, where it is at an edge:
+The length of an answer, in the edge cases:
 
 - `max_new_tokens=0` generates nothing: the prompt is checked and the answer is empty.
-- `max_new_tokens=None` leaves the length to `max_length` (prompt included) and else to the room in the context.
-- Prompt and answer together fit into the context. More new tokens than fit beside the prompt end at the context's
+- `max_new_tokens=None` leaves the length to `max_length` (prompt included), else to what is left of the context.
+- Prompt and answer together fit into the context. More new tokens than fit after the prompt end at the context's
   end; more than the whole context holds are refused as a mistake. A prompt that fills the context, or is longer than
   it, is refused (filling it exactly is fine for `max_new_tokens=0`).
 - Where minimum and maximum contradict each other, the maximum wins.
@@ -60,17 +60,17 @@ _REALS: dict[str, tuple[float, float]] = {
     "frequency_penalty": (-2.0, 2.0),
     "length_penalty": (-20.0, 20.0),
 }
-_ABOVE = ("top_p", "typical_p")  # the lower end of the range is itself not allowed
+_ABOVE = ("top_p", "typical_p")  # the lower bound is exclusive
 _ID_LISTS = ("eos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 _SINGLE_IDS = ("forced_bos_token_id", "decoder_start_token_id", "bos_token_id", "pad_token_id")
 _LOGIT_BIAS = (-1e6, 1e6)
 
-# Names that mean the same in a generation_config.json, and the two that are called differently there.
+# The two settings that have another name in a generation_config.json.
 _RENAMED = {"stop_strings": "stop", "num_return_sequences": "n"}
-_TOP_K_UNSAID = 50  # what transformers samples with when the file does not name top_k
+_TOP_K_DEFAULT = 50  # what transformers samples with when the file does not name top_k
 
-# What a caller gives displaces what the model's file says of the same thing in other words.
-_DISPLACES: dict[str, dict[str, Any]] = {
+# A setting given by the caller overrides an equivalent one of the model's file.
+_OVERRIDES: dict[str, dict[str, Any]] = {
     "max_new_tokens": {"max_length": None},
     "min_new_tokens": {"min_length": 0},
 }
@@ -78,10 +78,10 @@ _DISPLACES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Settings:
-    """How the next tokens are chosen and when to stop. The default is greedy: temperature 0, one beam."""
+    """How the next tokens are chosen and when to stop. The default is greedy decoding: temperature 0, one beam."""
 
     max_new_tokens: int | None = None
-    min_new_tokens: int = 0  # the end of the text is banned until so many tokens are there
+    min_new_tokens: int = 0  # end tokens are banned until so many tokens are generated
     max_length: int | None = None  # as max_new_tokens and min_new_tokens, with the prompt counted
     min_length: int = 0
     temperature: float = 0.0
@@ -90,7 +90,7 @@ class Settings:
     min_p: float = 0.0  # 0: off
     typical_p: float = 1.0  # 1: off
     repetition_penalty: float = 1.0  # on the prompt and the answer
-    presence_penalty: float = 0.0  # on the answer alone, as the next one
+    presence_penalty: float = 0.0  # on the answer alone, like frequency_penalty
     frequency_penalty: float = 0.0
     no_repeat_ngram_size: int = 0
     logit_bias: dict[int, float] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Settings:
     stop: tuple[str, ...] = ()
     seed: int | None = None
     n: int = 1
-    prompt_lookup: int = 0  # 0: off; else the most tokens guessed ahead, which changes the speed and never the text
+    prompt_lookup: int = 0  # 0: off; else the most draft tokens per step, which changes the speed and never the text
     forced_bos_token_id: int | None = None
     forced_eos_token_id: tuple[int, ...] = ()
     suppress_tokens: tuple[int, ...] = ()
@@ -134,23 +134,23 @@ class Settings:
 
     @classmethod
     def from_generation_config(cls, config: Mapping[str, Any], where: str = "generation_config.json") -> "Settings":
-        """The settings a model's file asks for. Keys that are null or that this package does not know are ignored.
+        """The settings of a model's file. Keys that are null or unknown to this package are ignored.
 
-        `do_sample` false or missing is temperature 0, whatever temperature stands beside it. A file that samples and
-        does not name `top_k` samples from the best 50, because that is what writers of such files left unsaid.
+        `do_sample` false or missing means temperature 0, whatever temperature the file also gives. A file that samples
+        and does not name `top_k` samples from the best 50, which is the default of transformers.
         """
-        said = {_RENAMED.get(name, name): value for name, value in config.items() if value is not None}
-        given = {name: value for name, value in said.items() if name in _DEFAULTS}
+        stated = {_RENAMED.get(name, name): value for name, value in config.items() if value is not None}
+        given = {name: value for name, value in stated.items() if name in _DEFAULTS}
         for name in _SINGLE_IDS:
             if isinstance(given.get(name), int) and given[name] < 0:
-                del given[name]  # -1 was a way of writing that there is none
-        if not isinstance(said.get("do_sample", False), bool):
-            raise GenerationError(f"In {where}, do_sample is {_short(said['do_sample'])}: it must be true or false.")
-        if said.get("do_sample"):
-            given = {"temperature": 1.0, "top_k": _TOP_K_UNSAID} | given
+                del given[name]  # old files write -1 for none
+        if not isinstance(stated.get("do_sample", False), bool):
+            raise GenerationError(f"In {where}, do_sample is {_short(stated['do_sample'])}: it must be true or false.")
+        if stated.get("do_sample"):
+            given = {"temperature": 1.0, "top_k": _TOP_K_DEFAULT} | given
         else:
             given["temperature"] = 0.0
-        if said.get("force_bos_token_to_be_generated") is True:
+        if stated.get("force_bos_token_to_be_generated") is True:
             given.setdefault("forced_bos_token_id", given.get("bos_token_id"))
         try:
             return cls().replace(**given)
@@ -158,10 +158,10 @@ class Settings:
             raise GenerationError(f"In {where}, {error}") from None
 
     def replace(self, **given: Any) -> "Settings":
-        """These settings with what the caller gave; None means not given.
+        """These settings with those that the caller gave; None means not given.
 
-        A given `max_new_tokens` displaces `max_length`, a given `min_new_tokens` displaces `min_length`. Since beams
-        do not sample, giving several beams alone makes the temperature 0, and giving a temperature alone one beam.
+        A given `max_new_tokens` overrides `max_length`, a given `min_new_tokens` overrides `min_length`. Since beam
+        search does not sample, giving num_beams alone sets the temperature to 0, and a temperature alone one beam.
         """
         for name in given:
             if name not in _DEFAULTS:
@@ -171,10 +171,10 @@ class Settings:
                 hint = f"did you mean {near[0]}?" if near else f"the settings are {', '.join(_DEFAULTS)}."
                 raise GenerationError(f"There is no generation setting {_short(name)}: {hint}")
         given = {name: value for name, value in given.items() if value is not None}
-        displaced: dict[str, Any] = {}
+        overridden: dict[str, Any] = {}
         for name in given:
-            displaced |= _DISPLACES.get(name, {})
-        new = dataclasses.replace(self, **(given | displaced))
+            overridden |= _OVERRIDES.get(name, {})
+        new = dataclasses.replace(self, **(given | overridden))
         if new.num_beams > 1 and new.temperature > 0 and ("num_beams" in given) != ("temperature" in given):
             new = dataclasses.replace(new, **({"temperature": 0.0} if "num_beams" in given else {"num_beams": 1}))
         return new
@@ -185,7 +185,7 @@ class Settings:
         return self if self.seed is not None else dataclasses.replace(self, seed=fresh)
 
     def check(self, n_vocab: int, context: int) -> None:
-        """Refuse what no prompt could make right for a model of `n_vocab` ids and `context` positions."""
+        """Refuse settings that are invalid, for any prompt, with a model of `n_vocab` ids and `context` positions."""
         if self.max_new_tokens is not None and self.max_new_tokens > context:
             _refuse("max_new_tokens", self.max_new_tokens, f"at most the model's context of {context} tokens")
         if self.num_beams > 1 and self.temperature > 0:
@@ -193,7 +193,11 @@ class Settings:
         if self.num_beams > 1 and self.n > self.num_beams:
             _refuse("n", self.n, f"at most num_beams, which is {self.num_beams}")
         if self.num_beams > 1 and self.prompt_lookup:
-            _refuse("prompt_lookup", self.prompt_lookup, f"0 with num_beams={self.num_beams}, which takes no guesses")
+            _refuse(
+                "prompt_lookup",
+                self.prompt_lookup,
+                f"0 with num_beams={self.num_beams}, since beam search is not speculative",
+            )
         for name in ("forced_bos_token_id", "forced_eos_token_id"):
             forced = getattr(self, name)
             ids = {forced} if isinstance(forced, int) else set(forced or ())
@@ -204,13 +208,13 @@ class Settings:
                 _refuse(name, id, f"an id of the model's vocabulary, from 0 to {n_vocab - 1}")
 
     def _named_ids(self) -> list[tuple[str, int]]:
-        """Every token id that stands anywhere in the settings, with the name of the setting."""
+        """Every token id anywhere in the settings, with the name of its setting."""
         named = [(name, getattr(self, name)) for name in _SINGLE_IDS if getattr(self, name) is not None]
         named += [(name, id) for name in _ID_LISTS for id in getattr(self, name)]
         named += [("bad_words_ids", id) for word in self.bad_words_ids for id in word]
         return named + [("logit_bias", id) for id in self.logit_bias]
 
-    def room(self, prompt_length: int, context: int) -> int:
+    def new_token_limit(self, prompt_length: int, context: int) -> int:
         """How many new tokens may follow a prompt of `prompt_length` tokens; the rules are in the module's docstring.
 
         For an encoder-decoder the prompt is what the decoder starts with, and the context is the decoder's.
@@ -246,7 +250,7 @@ def _refuse(name: str, value: object, allowed: str) -> NoReturn:
 def _short(value: object) -> str:
     try:
         return reprlib.repr(value)
-    except ValueError:  # an integer with more digits than Python is willing to print
+    except ValueError:  # an integer with more digits than Python prints
         return "a number of thousands of digits"
 
 

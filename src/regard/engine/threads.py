@@ -1,4 +1,4 @@
-"""How many threads compute: PyTorch's number where PyTorch is in use, else as many as there are cores for this process."""
+"""The number of compute threads: PyTorch's where PyTorch is imported, else OMP_NUM_THREADS, else this process's cores."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def threads() -> int:
 
 
 def use_threads(number: int) -> None:
-    """Compute on so many threads: the native engine, and PyTorch in this thread and those begun later."""
+    """Set the number of threads of the native engine, and of PyTorch in this thread and those started later."""
     if "torch" in sys.modules:
         import torch
 

@@ -1,26 +1,51 @@
-"""What the steps of an attention did in a run, in words: what divides its scores, whom its mask hides, what is handed on.
+"""Captions for the steps of an attention site: how scores are scaled, what the mask hides, whether rows sum to 1.
 
-In: a run, a site and a head. Out: phrases that are true of them. What the graph says holds of a node that no edit wrote
-over; of one that was, its numbers are compared with what they would be without the edit. `page/parts/captions.js` says the
-same on the page.
+In: a trace, a site and a head. Out: node → caption. A caption follows from the node's operation and its attributes; an
+operation that is not known here, or several in one node, are captioned with the formula. For an edited node, the values are
+compared with those it would have without the edit. `page/web/parts/captions.js` computes the same captions on the page.
 """
 
 import math
 
-from torch import Tensor
+import numpy as np
 
-from regard.explain.graph import Node, Site
-from regard.explain.trace import Trace
+from regard.explain.activation_cache import block_of
+from regard.explain.recompute import recompute
+from regard.explain.show import written
+from regard.explain.trace import Array, Trace
+from regard.model.graph import Graph, Site
 
 NEAR = 2**-7  # relative; bfloat16 rounds by less
 
 
-def scaling(node: Node) -> str:
-    """How a dot product becomes a score, as the model's spec says."""
-    if node.op != "scale":
-        return "a small network compares the state with each source token"
-    scale, d_k = float(node.facts["scale"]), node.facts["d_k"]
-    root, number = math.sqrt(d_k), int(node.name.split(".")[1]) + 1
+def step(graph: Graph, site: Site, name: str) -> str:
+    """How a step is computed from the one before it, or the first from Q and K."""
+    node = graph[name]
+    if not node.single:
+        return formula(graph, name)
+    match node.op:
+        case "dot":
+            return "dot products"
+        case "scale":
+            return scaling(graph, site, name)
+        case "cap":
+            return "kept within ±{0:g}: {0:g} · tanh(x / {0:g})".format(node.facts["most"])
+        case "mask":
+            return "hidden entries become -∞"
+        case "softmax":
+            return "each row sums to 1"
+    return formula(graph, name)
+
+
+def formula(graph: Graph, name: str) -> str:
+    return written(graph[name].symbol, graph, block_of(name), top=True)
+
+
+def scaling(graph: Graph, site: Site, name: str) -> str:
+    """How dot products become scores: divided by √d_k, by the layer's number, or by something else."""
+    scale, number = float(graph[name].facts["by"]), site.layer + 1
+    d_k = 0 if site.Q is None else graph[site.Q].shape[-1]
+    root = math.sqrt(d_k)
     if scale == 1:
         return "not divided (this model takes the dot products as they are)"
     if math.isclose(scale * root, 1):
@@ -37,53 +62,56 @@ def short(x: float) -> str:
 
 
 def captions(trace: Trace, site: Site, head: int) -> dict[str, str]:
-    """By step (scores, masked, weights, Z)."""
-
-    def numbers(step: str) -> Tensor:
-        return trace[f"{site.site}.{step}"][head].double().cpu()
-
-    def written_over(step: str) -> bool:
-        return f"{site.site}.{step}" in trace.edited
-
-    node = trace.graph[f"{site.site}.scores"]
-    last = "masked" if f"{site.site}.masked" in trace else "scores"
-    hidden = numbers(last) == -math.inf
-    said = {"scores": scaling(node), "weights": "each row sums to 1", "Z": "the weighted sum of its values"}
-    if last == "masked":
-        said["masked"] = hiding(trace, site, hidden)
-    if written_over("scores"):
-        S, dots = numbers("scores"), numbers("dots")
-        plain = dots * float(node.facts["scale"])
-        if differing(S, plain) and not differing(S, dots):
-            said["scores"] = "not divided (an edit switched the scaling off)"
-        else:
-            said["scores"] += changed(differing(S, plain), S)
-    if written_over("masked"):
-        M, S = numbers("masked"), numbers("scores")
-        said["masked"] += changed(differing(M.where(~hidden, S), S), M)
-    if written_over("weights"):
-        A = numbers("weights")
-        odd = int(((A.sum(-1) - 1).abs() > NEAR).sum())
-        said["weights"] = f"{odd} of {len(A)} rows do not sum to 1" if odd else said["weights"]
-        said["weights"] += changed(differing(A, numbers(last).softmax(-1)), A)
-    if written_over("Z"):
-        V = trace[f"{site.site}.V"].double().cpu()
-        Z, mixed = numbers("Z"), numbers("weights") @ V[head * len(V) // site.heads]
-        off = differing(Z, mixed) and not Z.any()
-        said["Z"] = "0: an edit switched this head off" if off else said["Z"] + changed(differing(Z, mixed), Z)
-    return said
+    """Node → caption, for each step of the site and for Z."""
+    return {name: caption(trace, site, head, name) for name in (*site.steps, site.Z)}
 
 
-def hiding(trace: Trace, site: Site, hidden: Tensor) -> str:
-    """Whom the queries do not see, (N, T)."""
+def caption(trace: Trace, site: Site, head: int, name: str) -> str:
+    node, X = trace.graph[name], float64(trace, name)[head]
+    text = "the weighted sum of its values" if name == site.Z else step(trace.graph, site, name)
+    if node.op == "mask":
+        text = mask_caption(trace, site, np.isneginf(X))
+    if name == site.weights and (name in trace.edited or node.op != "softmax"):
+        text = row_sums(text, X, node.op == "softmax")
+    if name not in trace.edited:
+        return text
+    before = next((float64(trace, x)[head] for x in node.inputs if {x, name} <= {*site.steps}), None)
+    unedited = recompute(trace, node.symbol)[head]
+    if node.op == "mask" and before is not None:
+        unedited = np.where(np.isneginf(X), X, before)  # what it hides is in the caption already
+    moved = count_differing(X, unedited)
+    if moved and name == site.Z and not X.any():
+        return "0: an edit switched this head off"
+    if moved and before is not None and not count_differing(X, before):
+        return OFF.get(node.op, "an edit switched this step off")
+    return text + changed_note(moved, X)
+
+
+OFF = {"scale": "not divided (an edit switched the scaling off)"}
+
+
+def row_sums(text: str, A: Array, softmax: bool) -> str:
+    """A caption for attention weights whose rows may not sum to 1. softmax: whether they are the result of one."""
+    odd = int((np.abs(A.sum(-1) - 1) > NEAR).sum())
+    if softmax:
+        return f"{odd} of {len(A)} rows do not sum to 1" if odd else text
+    return f"{text}; " + (f"{odd} of {len(A)} rows do not sum to 1" if odd else "each row sums to 1")
+
+
+def float64(trace: Trace, name: str) -> Array:
+    return trace[name].astype(np.float64)
+
+
+def mask_caption(trace: Trace, site: Site, hidden: Array) -> str:
+    """What a mask hides. hidden: (N, T)."""
     count, (N, T) = int(hidden.sum()), hidden.shape
     if not count:
         return "nothing is hidden"
     if site.kind == "causal":
-        window = trace.graph.net.spec.stacks[site.stack].window(site.layer)
-        usual = hidden.new_ones(N, T).triu(1)
+        window = trace.graph.mask_of(site).window
+        usual = np.triu(np.ones((N, T), bool), 1)
         if window is not None:
-            usual |= hidden.new_ones(N, T).tril(-window)
+            usual |= np.tril(np.ones((N, T), bool), -window)
         more = int((hidden & ~usual).sum())
         if not (usual & ~hidden).any():
             far = f", and those {window} or more places back" if window is not None and window < N else ""
@@ -91,10 +119,10 @@ def hiding(trace: Trace, site: Site, hidden: Tensor) -> str:
     return f"{count} of {N * T} pairs of query and key {'is' if count == 1 else 'are'} hidden"
 
 
-def differing(a: Tensor, b: Tensor) -> int:
-    """How many entries are not alike."""
-    return int((~a.isclose(b, rtol=NEAR, atol=1e-6)).sum())
+def count_differing(a: Array, b: Array) -> int:
+    """How many entries differ by more than rounding."""
+    return int((~np.isclose(a, b, rtol=NEAR, atol=1e-6)).sum())
 
 
-def changed(count: int, whole: Tensor) -> str:
-    return f"; {count} of {whole.numel()} numbers changed by an edit" if count else ""
+def changed_note(count: int, whole: Array) -> str:
+    return f"; {count} of {whole.size} numbers changed by an edit" if count else ""

@@ -1,8 +1,7 @@
-"""Two runs side by side: before and after an edit, two prompts, two checkpoints.
+"""Comparison of two runs: before and after an edit, two prompts, two checkpoints.
 
-In: two traces. Out: a `Comparison`: which token of one stands for which of the other, and what changed between them, node
-by node. The same tokens stand for each other; otherwise what the texts share does, and so does a stretch that was exchanged
-for another of the same length ("cat" for "dog"). Source and target are aligned each on their own.
+In: two traces. Out: a `Comparison`: the tokens aligned, and what changed, node by node. Equal tokens are aligned, and so
+are replaced spans of the same length ("cat" for "dog"). Source and target are aligned separately.
 """
 
 import math
@@ -10,20 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from regard.errors import NotFound, TaskError
-from regard.explain.graph import SOURCE, TARGET
-from regard.explain.outcome import deciding, names
-from regard.explain.trace import Trace
+from regard.explain.logits import largest
+from regard.explain.predictions import first_pieces, names
+from regard.explain.trace import Array, Trace
+from regard.model.graph import SOURCE, TARGET
 
 Pairs = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Change:
-    """How far a node moved: ‖b - a‖ / ‖a‖ over the aligned tokens."""
+    """How much a node changed: ‖b - a‖ / ‖a‖ over the aligned tokens."""
 
     name: str
     change: float
@@ -31,7 +30,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Shift:
-    """An outcome's probability in one run and in the other."""
+    """The probability of an outcome (token, class or tag) in both runs."""
 
     piece: str
     id: int
@@ -40,6 +39,11 @@ class Shift:
 
 
 class Comparison:
+    """Two runs aligned by token; `trace.compare(other)` returns one, `print(comparison)` summarises it.
+
+    `pairs` are the positions that correspond, in the first run `a` and in the second `b`.
+    """
+
     def __init__(self, a: Trace, b: Trace, pairs: Pairs, target_pairs: Pairs | None) -> None:
         self.a, self.b, self.pairs, self.target_pairs = a, b, pairs, target_pairs
 
@@ -47,7 +51,7 @@ class Comparison:
         return name in self.a and name in self.b and self._shape(self.a, str(name)) == self._shape(self.b, str(name))
 
     def _axes(self, trace: Trace, name: str) -> tuple[str, ...]:
-        """For each axis of a node whose tokens it counts, or what else."""
+        """The axes of a node, token axes as SOURCE or TARGET."""
         return tuple(axis.removesuffix(" key") for axis in trace.graph[name].axes)
 
     def _pairs(self, axis: str) -> Pairs:
@@ -57,7 +61,7 @@ class Comparison:
         sizes = zip(self._axes(trace, name), trace.shape(name), strict=True)
         return tuple(len(self._pairs(axis)) if axis in (SOURCE, TARGET) else n for axis, n in sizes)
 
-    def both(self, name: str) -> tuple[Tensor, Tensor]:
+    def both(self, name: str) -> tuple[Array, Array]:
         """A node in both runs, its token axes reduced to the aligned tokens."""
         if name not in self:
             for trace, which in ((self.a, "first"), (self.b, "second")):
@@ -66,19 +70,20 @@ class Comparison:
             raise TaskError(f"{name} is {self.a.shape(name)} in one run and {self.b.shape(name)} in the other.")
         return self._reduced(self.a, name, 0), self._reduced(self.b, name, 1)
 
-    def _reduced(self, trace: Trace, name: str, which: int) -> Tensor:
-        x = trace[name].float()
+    def _reduced(self, trace: Trace, name: str, which: int) -> Array:
+        x = trace[name]
         for dim, axis in enumerate(self._axes(trace, name)):
             if axis in (SOURCE, TARGET):
-                kept = [pair[which] for pair in self._pairs(axis)]
-                if kept != list(range(x.shape[dim])):
-                    x = x.index_select(dim, torch.tensor(kept, device=x.device))
-        return x.cpu()
+                aligned = [pair[which] for pair in self._pairs(axis)]
+                if aligned != list(range(x.shape[dim])):
+                    x = np.take(x, aligned, dim)
+        return x
 
-    def __getitem__(self, name: str) -> Tensor:
-        """b - a on the aligned tokens; where both are hidden (-∞) nothing changed."""
+    def __getitem__(self, name: str) -> Array:
+        """b - a on the aligned tokens; 0 where both are masked (-∞)."""
         a, b = self.both(name)
-        return torch.where(a == b, 0.0, b - a)
+        with np.errstate(invalid="ignore"):  # -∞ minus -∞
+            return np.where(a == b, np.float32(0), b - a)
 
     def nodes(self) -> list[Change]:
         """Every node that both runs have, largest change first."""
@@ -88,35 +93,35 @@ class Comparison:
     def output(self, position: int | None = None, most: int = 10) -> list[Shift]:
         """The outcomes whose probability changed most.
 
-        position: which aligned pair of tokens answers; by default the last where text is continued, and otherwise the
-        one whose answer changed most.
+        position: which aligned pair of tokens; by default the last for language models, otherwise the one whose
+        prediction changed most.
         """
         if "probabilities" not in self:
             raise TaskError(
-                "The two runs do not end in probabilities of the same outcomes: their outputs do not compare."
+                "The two runs do not end in probabilities of the same outcomes: their outputs cannot be compared."
             )
         a, b = self.both("probabilities")
-        if a.dim() == 2:
+        if a.ndim == 2:
             if position is None:
-                position = -1 if self.a.net.spec.head.kind == "lm" else self._most_changed((b - a).abs().sum(-1))
+                position = -1 if self.a.spec.head.kind == "lm" else self._most_changed(np.abs(b - a).sum(-1))
             if not -len(a) <= position < len(a):
                 raise NotFound(f"There is no aligned pair {position}; there are {len(a)}.")
             a, b = a[position], b[position]
-        ids = (b - a).abs().topk(min(most, len(a))).indices.tolist()
+        ids = largest(np.abs(b - a), most)[1].tolist()
         return [Shift(name, i, float(a[i]), float(b[i])) for name, i in zip(names(self.a, ids), ids, strict=True)]
 
-    def _most_changed(self, moved: Tensor) -> int:
-        """Of a tagged text only words are asked: what stands at [CLS] is no answer."""
-        if (first := deciding(self.b)) is not None:
-            moved = moved.masked_fill(torch.tensor([first[j] != j for _, j in self.pairs]), -1.0)
+    def _most_changed(self, moved: Array) -> int:
+        """The position that changed most; in a tagged text, among first pieces of words only."""
+        if (first := first_pieces(self.b)) is not None:
+            moved = np.where([first[j] != j for _, j in self.pairs], -1.0, moved)
         return int(moved.argmax())
 
     def __str__(self) -> str:
         single = self.target_pairs is None
         lines = [alignment("tokens" if single else "source tokens", self.a.tokens, self.b.tokens, self.pairs)]
         if self.target_pairs is not None:
-            written = (self.a.target_tokens or [], self.b.target_tokens or [])
-            lines.append(alignment("target tokens", *written, self.target_pairs))
+            targets = (self.a.target_tokens or [], self.b.target_tokens or [])
+            lines.append(alignment("target tokens", *targets, self.target_pairs))
         changed = [each for each in self.nodes() if each.change > 0]
         lines.append(f"{len(changed)} nodes changed{', most:' if changed else '.'}")
         lines += [f"  {each.change:>10.4g}  {each.name}" for each in changed[:8]]
@@ -144,6 +149,7 @@ def compare(a: Trace, b: Trace) -> Comparison:
 
 
 def align(a: Sequence[str], b: Sequence[str]) -> Pairs:
+    """Positions of a and b that correspond."""
     if list(a) == list(b):
         return [(i, i) for i in range(len(a))]
     matcher = SequenceMatcher(None, a, b, autojunk=False)
@@ -155,12 +161,13 @@ def align(a: Sequence[str], b: Sequence[str]) -> Pairs:
     ]
 
 
-def relative(a: Tensor, b: Tensor) -> float:
-    """‖b - a‖ / ‖a‖, where what is hidden (-∞) counts as nothing; 1 when all of it is new."""
-    moved, size = float((b - a).norm()), float(a.norm())
+def relative(a: Array, b: Array) -> float:
+    """‖b - a‖ / ‖a‖, with masked entries (-∞) as 0; 1 if a is zero and b is not."""
+    with np.errstate(invalid="ignore"):
+        moved, size = float(np.linalg.norm(b - a)), float(np.linalg.norm(a))
     if not math.isfinite(moved + size):
-        a, b = (x.double().nan_to_num(0.0, 0.0, 0.0) for x in (a, b))
-        moved, size = float((b - a).norm()), float(a.norm())
+        a, b = (np.where(np.isfinite(x), x, 0.0).astype(np.float64) for x in (a, b))
+        moved, size = float(np.linalg.norm(b - a)), float(np.linalg.norm(a))
     return moved / size if size else float(moved > 0)
 
 

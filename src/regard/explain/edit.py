@@ -1,11 +1,11 @@
-"""What if? A run with some of its numbers replaced.
+"""Edits: interventions on a forward pass (ablation, activation patching, masks, steps left out).
 
-In: a mapping from places ("decoder.2.attention.head.5") to what to do there ("zero", {"scale": 2}, "off", …), and a network
-with the shapes it showed. Out: an `Edits`, which is called with every tensor of a run in order and answers with what flows
-on. Whatever can be wrong with an edit is said before anything runs.
+In: a mapping from paths ("decoder.2.attention.head.5") to actions ("zero", {"scale": 2}, "off", …), and the graph of a
+network with the shapes of its nodes. Out: an `Edits`, a hook that is called with every array of the forward pass and
+returns the edited one. An invalid edit is refused before anything runs.
 
-Numbers are written over: zero, mean (over tokens), scale, set, swap (two entries of the first axis), from (another run);
-"off" is another word for zero. Entries of a mask are hidden or shown. A switch (scaling, a residual, a norm, …) is off.
+Values can be: zero (or "off"), mean (over tokens), scale, set, swap (two entries of the first axis), from (patched from
+another run). Entries of a mask can hide or show. A switch (scaling, a residual, a norm, …) can be off.
 """
 
 import math
@@ -16,251 +16,266 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from regard.errors import TaskError, quoted
-from regard.explain.graph import SOURCE, TARGET, Graph, Site
-from regard.explain.place import Hiding, Index, Places, Shapes, Switch, Value
-from regard.explain.trace import Trace
-from regard.model.transformer import Network
-from regard.nn.mask import Mask
+from regard.explain.edit_targets import EditTargets, Index, MaskEntries, Shapes, Switch, Target, Value
+from regard.explain.logits import quiet
+from regard.explain.trace import Array, Trace
+from regard.model.graph import SOURCE, TARGET, Graph, Site
+from regard.nn.operation import library_of
 
-Change = Callable[[Tensor, Mapping[str, Tensor]], Tensor]  # what would flow on, what was remembered → what flows on
+Change = Callable[
+    [Array, Mapping[str, Array]], Array
+]  # a node's array, saved arrays of earlier nodes → the edited array
 
-ALONE = ("zero", "mean", "off", "hide", "show")
-WITH = ("scale", "set", "swap", "from")
+WITHOUT_ARGUMENT = ("zero", "mean", "off", "hide", "show")
 
 
 class Edits:
-    """Called with every seen tensor, in order; gives back the tensor itself where nothing is to change."""
+    """A hook: called with the name and array of every node, in order, it returns the array, edited or as it is."""
 
-    def __init__(self, changes: Mapping[str, list[Change]], remembered: Mapping[str, str]) -> None:
-        self._changes, self._remembered = changes, remembered  # remembered: node → the node that will ask for it
+    def __init__(self, changes: Mapping[str, list[Change]], used_at: Mapping[str, str]) -> None:
+        self._changes, self._used_at = changes, used_at  # used_at: node → the later node whose edit reads its array
         self._local = threading.local()  # one trace may be replayed for two requests at once
 
     @property
-    def _memory(self) -> MutableMapping[str, Tensor]:
+    def _saved(self) -> MutableMapping[str, Array]:
         return self._local.__dict__
 
-    def __call__(self, name: str, x: Tensor) -> Tensor:
+    def __call__(self, name: str, x: Array) -> Array:
         for change in self._changes.get(name, ()):
-            x = change(x, self._memory)
-        for source in [source for source in self._memory if self._remembered[source] == name]:
-            del self._memory[source]
-        self.remember(name, x)
+            x = change(x, self._saved)
+        for source in [source for source in self._saved if self._used_at[source] == name]:
+            del self._saved[source]
+        self.save(name, x)
         return x
 
-    def remember(self, name: str, x: Tensor) -> None:
-        """Be shown a tensor that stays as it is: a replay from the middle does not make it again."""
+    def save(self, name: str, x: Array) -> None:
+        """Save an array if a later edit reads it; also one that a replay from the middle does not compute."""
         if self.needs(name):
-            self._memory[name] = x
-
-    def nodes(self) -> frozenset[str]:
-        """The nodes whose own numbers are changed; what follows from them is not counted."""
-        return frozenset(self._changes)
+            self._saved[name] = x
 
     def needs(self, name: str) -> bool:
-        """Whether a later change asks what this node was."""
-        return name in self._remembered
+        """Whether a later edit reads this node's array."""
+        return name in self._used_at
+
+    def nodes(self) -> frozenset[str]:
+        """The edited nodes, without those that only follow from them."""
+        return frozenset(self._changes)
 
 
-def add_up(before: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
-    """Edits of an edited run: what is said of a place anew takes the place of what was said before; {} is none at all."""
-    if not isinstance(edits, Mapping) or not all(isinstance(place, str) for place in edits):
-        raise TaskError("Edits are a mapping from places to what to do there, such as {'token.1': 'zero'}.")
-    later = {place.strip(): what for place, what in edits.items()}
-    return {**{place: what for place, what in before.items() if place not in later}, **later} if later else {}
+def merge_edits(before: Mapping[str, Any], edits: Mapping[str, Any]) -> dict[str, Any]:
+    """The edits of a run that is edited again: a new action replaces the one on the same path; {} removes all."""
+    if not isinstance(edits, Mapping) or not all(isinstance(path, str) for path in edits):
+        raise TaskError("Edits are a mapping from paths to actions, such as {'token.1': 'zero'}.")
+    later = {path.strip(): action for path, action in edits.items()}
+    return {**{path: action for path, action in before.items() if path not in later}, **later} if later else {}
 
 
-def compile_edits(net: Network, edits: Mapping[str, Any], shapes: Shapes) -> Edits:
-    """shapes: of every node that the run shows, without the batch axis. On one node, switches act before values."""
-    graph = Graph(net, shapes)
-    places = Places(graph, shapes)
+def compile_edits(graph: Graph, edits: Mapping[str, Any], shapes: Shapes) -> Edits:
+    """shapes: of every node, without the batch axis. On one node, switches apply before values."""
+    known = EditTargets(graph, shapes)
     switched: dict[str, list[Change]] = defaultdict(list)
-    written: dict[str, list[Change]] = defaultdict(list)
+    overwritten: dict[str, list[Change]] = defaultdict(list)
     masks: dict[Site, list[tuple[Index, bool]]] = {}
-    remembered: dict[str, str] = {}
-    for place, given in edits.items():
-        targets, what = places.find(place), read_what(place, given)
+    used_at: dict[str, str] = {}
+    for path, given in edits.items():
+        targets, action = known.find(path), parse_action(path, given)
         for target in targets:
-            check_sense(place, target, what)
+            check_verb(path, target, action)
             if isinstance(target, Switch):
-                switched[target.node].append(instead_of(target))
-                if target.instead is not None:
-                    remembered[target.instead] = target.node
-            elif isinstance(target, Hiding):
-                masks.setdefault(target.site, []).append((target.index, what.verb != "hide"))
+                switched[target.node].append(switch_off(target))
+                used_at |= dict.fromkeys(target.instead, target.node)
+            elif isinstance(target, MaskEntries):
+                masks.setdefault(target.site, []).append((target.index, action.verb != "hide"))
             else:
-                written[target.node].append(writing(place, target, what, graph, shapes))
+                overwritten[target.node].append(overwrite(path, target, action, graph, shapes))
     for site, entries in masks.items():
-        scores, masked = f"{site.site}.scores", f"{site.site}.masked"
-        visible = visible_entries(graph, site, shapes[scores][1:], entries)
-        if masked in graph.nodes:
-            remembered[scores] = masked
-        switched[masked if masked in graph.nodes else scores].append(hiding(visible, scores))
-    names = [name for name in shapes if name in switched or name in written]
-    return Edits({name: switched[name] + written[name] for name in names}, remembered)
+        where = graph.hidden_at(site)
+        assert where is not None
+        before, masked = where
+        visible = visible_entries(graph, site, shapes[site.weights][1:], entries)
+        if masked is not None:  # it is recomputed from the unmasked scores
+            used_at[before] = masked
+        switched[masked or before].append(apply_mask(visible, before))
+    names = [name for name in shapes if name in switched or name in overwritten]
+    return Edits({name: switched[name] + overwritten[name] for name in names}, used_at)
 
 
-# ── what is to be done ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── actions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
-class What:
+class EditAction:
+    """What an edit does: "zero"; "scale" with the argument 2."""
+
     verb: str
-    given: Any = None
+    argument: Any = None
 
 
-def read_what(place: str, what: Any) -> What:
-    """A word and what it needs, from "scale 2" or from {"scale": 2}."""
-    if isinstance(what, str):
-        verb, *words = what.split() or [""]
+def parse_action(path: str, action: Any) -> EditAction:
+    """ "scale 2" or {"scale": 2} as a verb and its argument."""
+    if isinstance(action, str):
+        verb, *words = action.split() or [""]
         given: Any = words if verb == "swap" else words[0] if len(words) == 1 else words or None
-    elif isinstance(what, Mapping) and len(what) == 1:
-        verb, given = next(iter(what.items()))
+    elif isinstance(action, Mapping) and len(action) == 1:
+        verb, given = next(iter(action.items()))
     else:
         verb, given = "", None
-    if verb in ALONE and given is None:
-        return What(verb)
+    if verb in WITHOUT_ARGUMENT and given is None:
+        return EditAction(verb)
     if verb == "scale":
-        return What(verb, number(place, given))
+        return EditAction(verb, number(path, given))
     if verb == "set":
-        return What(verb, numbers(place, given))
+        return EditAction(verb, numbers(path, given))
     if verb == "swap" and isinstance(given, list | tuple) and len(given) == 2:
-        return What(verb, tuple(number(place, i) for i in given))
+        return EditAction(verb, tuple(number(path, i) for i in given))
     if verb == "from" and isinstance(given, Trace):
-        return What(verb, given)
-    words_for = ", ".join(ALONE)
+        return EditAction(verb, given)
     raise TaskError(
-        f"{place}: {quoted(what)} is no edit; say {words_for}, scale 2, set 0.3, swap 1 2 or {{'from': trace}}."
+        f"{path}: {quoted(action)} is no edit; it can be {', '.join(WITHOUT_ARGUMENT)}, scale 2, set 0.3, swap 1 2 or "
+        "{'from': trace}."
     )
 
 
-def number(place: str, given: Any) -> float:
+def number(path: str, given: Any) -> float:
     try:
         value = math.nan if isinstance(given, bool) else float(given)
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        raise TaskError(f"{place}: {quoted(given)} is not a finite number.")
+        raise TaskError(f"{path}: {quoted(given)} is not a finite number.")
     return value
 
 
-def numbers(place: str, given: Any) -> Tensor:
-    """A number, or a list of them (of lists …) that fits what is set."""
-    if not isinstance(given, list | tuple | Tensor):
-        return torch.tensor(number(place, given))
+def numbers(path: str, given: Any) -> Any:
+    """A number, or a nested list of numbers."""
+    if not isinstance(given, list | tuple) and not hasattr(given, "__array__"):
+        return np.float32(number(path, given))
     try:
-        values = torch.as_tensor(given, dtype=torch.float32)
+        values = np.asarray(given, np.float32)
     except (TypeError, ValueError, RuntimeError):
-        raise TaskError(f"{place}: what is set must be a number or a regular list of numbers.") from None
-    if not values.isfinite().all():
-        raise TaskError(f"{place}: what is set must be finite numbers.")
+        raise TaskError(f"{path}: set needs a number or a regular list of numbers.") from None
+    if not np.isfinite(values).all():
+        raise TaskError(f"{path}: set needs finite numbers.")
     return values
 
 
-def check_sense(place: str, target: Value | Hiding | Switch, what: What) -> None:
-    if isinstance(target, Switch) and what.verb != "off":
-        raise TaskError(f"{place} can only be off, not {what.verb}; its numbers are those of {target.node}.")
-    if isinstance(target, Hiding) and what.verb not in ("off", "hide", "show"):
-        raise TaskError(f"{place} can be off, its entries hide or show; {what.verb} is for numbers.")
-    if isinstance(target, Value) and what.verb in ("hide", "show"):
-        raise TaskError(f"{place}: {what.verb} is for entries of a mask, such as decoder.0.attention.mask[3, 1].")
+def check_verb(path: str, target: Target, action: EditAction) -> None:
+    if isinstance(target, Switch) and action.verb != "off":
+        raise TaskError(f"{path} can only be off, not {action.verb}; to edit its values, edit {target.node}.")
+    if isinstance(target, MaskEntries) and action.verb not in ("off", "hide", "show"):
+        raise TaskError(f"{path} can be off, hide or show; {action.verb} is for values.")
+    if isinstance(target, Value) and action.verb in ("hide", "show"):
+        raise TaskError(f"{path}: {action.verb} is for entries of a mask, such as decoder.0.attention.mask[3, 1].")
 
 
-# ── how it is done ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes of arrays ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def instead_of(switch: Switch) -> Change:
-    def change(x: Tensor, seen: Mapping[str, Tensor]) -> Tensor:
-        return torch.zeros_like(x) if switch.instead is None else seen[switch.instead]
+def switch_off(switch: Switch) -> Change:
+    """The node becomes the sum of `switch.instead`, or zero."""
 
-    return change
-
-
-def hiding(visible: Tensor, scores: str) -> Change:
-    """visible: (N, T), the same for every head. A run without a mask has only scores to hide in."""
-
-    def change(x: Tensor, seen: Mapping[str, Tensor]) -> Tensor:
-        return seen.get(scores, x).masked_fill(~visible.to(x.device), -math.inf)
+    def change(x: Array, saved: Mapping[str, Array]) -> Array:
+        summands = [saved[name] for name in switch.instead]
+        return sum(summands[1:], summands[0]) if summands else library_of(x).zeros_like(x)
 
     return change
 
 
-def visible_entries(graph: Graph, site: Site, shape: tuple[int, ...], entries: Iterable[tuple[Index, bool]]) -> Tensor:
-    """What each query may look at, (N, T), after the entries were hidden or shown one after the other."""
-    causal = site.kind == "causal"
-    window = graph.net.spec.stacks[site.stack].window(site.layer) if causal else None
-    plain = Mask(causal=causal, window=window).matrix(shape[0], shape[1], torch.device("cpu"))
-    visible = torch.ones(shape, dtype=torch.bool) if plain is None else plain[0, 0].clone()
+def apply_mask(visible: Array, scores: str) -> Change:
+    """Scores that are not visible become -∞. visible: (N, T), the same for every head. scores: the node before the mask."""
+
+    def change(x: Array, saved: Mapping[str, Array]) -> Array:
+        S = saved.get(scores, x)  # x itself where the network has no mask
+        return library_of(S).where(in_library_of(S, visible), S, -math.inf)
+
+    return change
+
+
+def visible_entries(graph: Graph, site: Site, shape: tuple[int, ...], entries: Iterable[tuple[Index, bool]]) -> Array:
+    """Which keys each query may attend to, (N, T), after entries were hidden or shown in turn."""
+    mask = graph.mask_of(site)
+    plain = mask.matrix(np.empty(shape))
+    visible = np.ones(shape, bool) if plain is None else plain.copy()
     for index, shown in entries:
         if shown and plain is None:
             raise TaskError(
-                f"{site.site} has no mask: every token sees every token already, and entries can only hide."
+                f"{site.site} has no mask: every token attends to every token already, and entries can only hide."
             )
         visible[index] = shown
-    blind = (~visible.any(-1)).nonzero().flatten().tolist()
-    if blind:
+    blind = np.flatnonzero(~visible.any(-1))
+    if len(blind):
         raise TaskError(f"{site.site}.mask: token {blind[0]} would see nothing at all; leave it at least one key.")
     return visible
 
 
-def writing(place: str, target: Value, what: What, graph: Graph, shapes: Shapes) -> Change:
-    """Write over a part of the node. Along the batch axis all rows are treated alike."""
-    at = (slice(None), *target.index)
-    part = tuple(torch.empty(shapes[target.node], device="meta")[target.index].shape)
-    make = maker(place, target, what, graph, part, shapes)
+def overwrite(path: str, target: Value, action: EditAction, graph: Graph, shapes: Shapes) -> Change:
+    """Replace values of the node, at an index or all. Leading batch axes are left alone: every row gets the same edit."""
+    shape = shapes[target.node]
+    at = (..., *target.index, *[slice(None)] * (len(shape) - len(target.index)))
+    part = np.broadcast_to(np.float32(0), shape)[target.index].shape
+    make = new_values(path, target, action, graph, part, shapes, at)
 
-    def change(x: Tensor, seen: Mapping[str, Tensor]) -> Tensor:
-        changed = x.clone()
-        changed[at] = make(x, x[at]).to(x)
+    @quiet  # 0 times a masked score, which is -∞, is NaN
+    def change(x: Array, saved: Mapping[str, Array]) -> Array:
+        changed = x.copy() if isinstance(x, np.ndarray) else x.clone()
+        changed[at] = in_library_of(x, make(x, x[at]))
         return changed
 
     return change
 
 
-def maker(
-    place: str, target: Value, what: What, graph: Graph, part: tuple[int, ...], shapes: Shapes
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """From the whole node and the part (each with a batch axis) to the part's new numbers."""
-    at, given = (slice(None), *target.index), what.given
-    if what.verb == "scale":
+def new_values(
+    path: str, target: Value, action: EditAction, graph: Graph, part: tuple[int, ...], shapes: Shapes, at: Any
+) -> Callable[[Array, Array], Any]:
+    """A function from the node's array and the edited part (x[at], of shape `part`) to the part's new values."""
+    given, ndim = action.argument, len(shapes[target.node])
+    if action.verb == "scale":
         return lambda whole, x: x * given
-    if what.verb == "mean":
+    if action.verb == "mean":
         axis = next((i for i, axis in enumerate(graph[target.node].axes) if axis in (SOURCE, TARGET)), None)
         if axis is None:
-            raise TaskError(f"{place} has no axis of tokens to take a mean over.")
-        return lambda whole, x: whole.mean(axis + 1, keepdim=True).expand_as(whole)[at]
-    if what.verb == "swap":
+            raise TaskError(f"{path} has no token axis to take a mean over.")
+        return lambda whole, x: library_of(x).broadcast_to(whole.mean(axis - ndim, keepdims=True), whole.shape)[at]
+    if action.verb == "swap":
         order = list(range(part[0] if part else 0))
         if not set(given) <= set(order):
             raise TaskError(
-                "{}: {:g} and {:g} cannot be swapped; there are {} entries.".format(place, *given, len(order))
+                "{}: {:g} and {:g} cannot be swapped; there are {} entries.".format(path, *given, len(order))
             )
         i, j = map(int, given)
         order[i], order[j] = j, i
-        return lambda whole, x: x[:, order]
-    if what.verb == "set":
-        if not fits(given.shape, part):
-            raise TaskError(f"{place} has shape {part}, which {tuple(given.shape)} does not fit.")
+        swapped: Any = (..., order, *[slice(None)] * (len(part) - 1))
+        return lambda whole, x: x[swapped]
+    if action.verb == "set":
+        if not broadcasts_to(given.shape, part):
+            raise TaskError(f"{path} has shape {part}, which {tuple(given.shape)} does not fit.")
         return lambda whole, x: given
-    if what.verb == "from":
+    if action.verb == "from":
         if target.node not in given or given.shape(target.node) != shapes[target.node]:
             there = given.shape(target.node) if target.node in given else "missing"
-            raise TaskError(f"{place}: {target.node} is {shapes[target.node]} here and {there} in the other run.")
+            raise TaskError(f"{path}: {target.node} is {shapes[target.node]} here and {there} in the other run.")
         return lambda whole, x: given[target.node][target.index]
-    return lambda whole, x: torch.zeros_like(x)
+    return lambda whole, x: 0.0
 
 
-def fits(given: tuple[int, ...], part: tuple[int, ...]) -> bool:
+def in_library_of(like: Any, x: Any) -> Any:
+    """x, copied into a tensor if it is a numpy array and `like` is a tensor."""
+    if isinstance(like, np.ndarray) or not isinstance(x, np.ndarray):
+        return x
+    return library_of(like).as_tensor(np.array(x))
+
+
+def broadcasts_to(given: tuple[int, ...], part: tuple[int, ...]) -> bool:
     try:
-        return torch.broadcast_shapes(given, part) == part
-    except RuntimeError:
+        return np.broadcast_shapes(given, part) == part
+    except ValueError:
         return False
 
 
-# ── in words ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── labels ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SHORT = (
     (r"decoder\.(.+)\.attention\.head\.(.+)", r"head \1.\2"),
@@ -281,22 +296,22 @@ SHORT = (
 
 
 def describe(edits: Mapping[str, Any]) -> list[str]:
-    """A few words for each edit: "head 2.5 off"."""
-    return [f"{short(place)} {done(read_what(place, what))}" for place, what in edits.items()]
+    """A short label for each edit: "head 2.5 off"."""
+    return [f"{short_path(path)} {short_action(parse_action(path, action))}" for path, action in edits.items()]
 
 
-def short(place: str) -> str:
-    for pattern, words in SHORT:
-        if re.fullmatch(pattern, place):
-            return re.sub(pattern, words, place).strip()
-    return place
+def short_path(path: str) -> str:
+    for pattern, label in SHORT:
+        if re.fullmatch(pattern, path):
+            return re.sub(pattern, label, path).strip()
+    return path
 
 
-def done(what: What) -> str:
-    given = what.given
-    if what.verb == "set":
-        return f"= {given.item():g}" if given.dim() == 0 else f"= {tuple(given.shape)} numbers"
-    if what.verb == "swap":
+def short_action(action: EditAction) -> str:
+    given = action.argument
+    if action.verb == "set":
+        return f"= {float(given):g}" if np.ndim(given) == 0 else f"= {tuple(given.shape)} numbers"
+    if action.verb == "swap":
         return "{:g} ↔ {:g}".format(*given)
-    words = {"zero": "off", "mean": "→ mean", "hide": "hidden", "show": "shown", "from": "from another run"}
-    return f"× {given:g}" if what.verb == "scale" else words.get(what.verb, what.verb)
+    labels = {"zero": "off", "mean": "→ mean", "hide": "hidden", "show": "shown", "from": "from another run"}
+    return f"× {given:g}" if action.verb == "scale" else labels.get(action.verb, action.verb)

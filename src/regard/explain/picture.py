@@ -1,7 +1,7 @@
-"""A panel of a run as a picture for a paper: `trace.svg("attention", "a.svg", site="decoder.0.attention", head=3)`.
+"""Figures of a run, for papers: `trace.svg("attention", "a.svg", site="decoder.0.attention", head=3)`.
 
-In: a `Trace`, a panel's name and what it shows. Out: an SVG whose words are text, or a PNG. Drawn by matplotlib without its
-pyplot state, in the colours of the page: blue to orange around zero, paper to ink for weights and probabilities.
+In: a `Trace`, a panel's name and its options. Out: an SVG whose labels are text, or a PNG. Drawn by matplotlib without
+pyplot's global state, in the colours of the page: blue to orange around zero, light to dark for weights and probabilities.
 """
 
 import re
@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-import torch
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from regard.errors import NotFound, TaskError, quoted
-from regard.explain.graph import Site
-from regard.explain.lens import logit_lens
-from regard.explain.outcome import answer, answer_row, answering, likeliest, whose
-from regard.explain.trace import Trace
+from regard.explain.lens.logit_lens import logit_lens
+from regard.explain.predictions import answer, answer_positions, answer_row, likeliest, position_caption
+from regard.explain.trace import Array, Trace
+from regard.model.graph import Site
+from regard.model.wiring import wiring
 
 INK, FAINT, LINE = "#1d2129", "#62666e", "#dcd8cd"
 DIVERGING = LinearSegmentedColormap.from_list("regard", ["#174a86", "#7fabd8", "#f4f2ec", "#eda867", "#a94e06"])
 SEQUENTIAL = LinearSegmentedColormap.from_list("regard-weights", ["#f4f2ec", "#b7bac3", "#646a79", "#1b2130"])
 WEIGHTS = "#8f6a00"  # the page's colour for A
 STYLE: Any = {
-    "svg.fonttype": "none",  # words stay words
+    "svg.fonttype": "none",  # labels stay text
     "svg.hashsalt": "regard",
     "font.size": 8,
     "text.color": INK,
@@ -44,26 +44,28 @@ STYLE: Any = {
     "ytick.major.size": 0,
 }
 INCH_PER_CELL, LARGEST = 0.22, 12.0
-DIGITS_UP_TO = 14  # tokens beside which the numbers themselves are written into the cells
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # no XML may hold them
+DIGITS_UP_TO = 14  # tokens up to which the cells show their numbers
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML
 
 
 def write_picture(trace: Trace, panel: str, path: Path, kind: str, **which: Any) -> Path:
-    """kind: svg or png. which: site and head, token, or position; the first site and the last token unless said."""
+    """kind: svg or png. which: site and head, token, or position; by default the first site and the last token."""
     if panel not in PANELS:
-        raise NotFound(f"There is no panel {quoted(panel)} to draw; there are {', '.join(PANELS)}.")
+        raise NotFound(f"There is no panel {quoted(panel)}; there are {', '.join(PANELS)}.")
     draw, known = PANELS[panel]
     unknown = next((key for key in which if key not in known), None)
     if unknown is not None:
-        takes = f"it takes {' and '.join(known)}" if known else "it takes no choices"
-        raise TaskError(f"The panel {panel} knows no {quoted(unknown)}; {takes}.")
+        takes = f"it takes {' and '.join(known)}" if known else "it takes no options"
+        raise TaskError(f"The panel {panel} has no option {quoted(unknown)}; {takes}.")
     canvas = {"svg": FigureCanvasSVG, "png": FigureCanvasAgg}.get(kind)
     if canvas is None:
         raise TaskError(f"A picture is svg or png, not {quoted(kind)}.")
     if path.is_dir():
         raise TaskError(f"{path} is a directory; give the name of a file in it.")
     with matplotlib.rc_context(rc=STYLE), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"Glyph .* missing from", UserWarning)  # an SVG's reader may have the letter
+        warnings.filterwarnings(
+            "ignore", r"Glyph .* missing from", UserWarning
+        )  # a viewer of the SVG may have the glyph
         figure = draw(trace, **which)
         canvas(figure)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +74,7 @@ def write_picture(trace: Trace, panel: str, path: Path, kind: str, **which: Any)
     return path
 
 
-# ── words and places ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── labels and positions ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def shown(piece: str) -> str:
@@ -85,9 +87,9 @@ def labels(trace: Trace, axis: str) -> list[str]:
     return [shown(piece) for piece in trace.tokens_of(axis)]
 
 
-def write(ax: Axes, x: float, y: float, words: str, **how: Any) -> None:
-    """Words as they are: a token with dollar signs is no formula."""
-    ax.text(x, y, words, parse_math=False, **how)
+def draw_text(ax: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    """Text as it is: a token with dollar signs is no formula."""
+    ax.text(x, y, text, parse_math=False, **style)
 
 
 def site_of(trace: Trace, site: str | None) -> Site:
@@ -102,10 +104,10 @@ def site_of(trace: Trace, site: str | None) -> Site:
     return found
 
 
-def weights_of(trace: Trace, site: Site, head: int) -> Tensor:
+def weights_of(trace: Trace, site: Site, head: int) -> Array:
     if not 0 <= head < site.heads:
         raise NotFound(f"{site.site} has no head {head}; they are 0 to {site.heads - 1}.")
-    return trace[f"{site.site}.weights"][head].float().cpu()
+    return trace[site.weights][head]
 
 
 def token_of(count: int, token: int) -> int:
@@ -114,14 +116,14 @@ def token_of(count: int, token: int) -> int:
     return token % count
 
 
-def asked_position(trace: Trace, position: int | None) -> int:
-    """Where the answer stands: as said, else the run's own (the last token's, the mask's, the first word's)."""
+def answer_position(trace: Trace, position: int | None) -> int:
+    """The position of the prediction: by default the last token, the first mask, or the first word of a tagged text."""
     if "logits" not in trace or len(trace.shape("logits")) == 1:
         return -1
-    own = answering(trace)
+    own = answer_positions(trace)
     if position is None:
-        return own[0] if own and trace.net.spec.head.kind != "lm" else -1
-    if trace.net.spec.head.kind == "tag" and token_of(trace.shape("logits")[0], position) not in own:
+        return own[0] if own and trace.spec.head.kind != "lm" else -1
+    if trace.spec.head.kind == "tag" and token_of(trace.shape("logits")[0], position) not in own:
         raise TaskError(f"Token {position} is not the first piece of a word, so it has no tag.")
     return position
 
@@ -134,9 +136,9 @@ def ticks(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
         side.set_visible(False)
 
 
-def cells(ax: Axes, x: Tensor, *, bound: float, diverging: bool = False) -> Any:
+def cells(ax: Axes, x: Array, *, bound: float, diverging: bool = False) -> Any:
     colours = DIVERGING if diverging else SEQUENTIAL
-    return ax.imshow(x.numpy(), cmap=colours, vmin=-bound if diverging else 0, vmax=bound, aspect="auto")
+    return ax.imshow(x, cmap=colours, vmin=-bound if diverging else 0, vmax=bound, aspect="auto")
 
 
 def inches(*counts: int) -> list[float]:
@@ -147,7 +149,7 @@ def inches(*counts: int) -> list[float]:
 
 
 def attention(trace: Trace, site: str | None = None, head: int = 0) -> Figure:
-    """One head's weights, queries down and keys across; the numbers too where there is room."""
+    """One head's weights, queries down and keys across; with numbers if they fit."""
     where = site_of(trace, site)
     A = weights_of(trace, where, head)
     small = max(A.shape) <= DIGITS_UP_TO
@@ -157,17 +159,17 @@ def attention(trace: Trace, site: str | None = None, head: int = 0) -> Figure:
     picture = cells(ax, A, bound=1.0)
     ticks(ax, labels(trace, where.queries), labels(trace, where.keys))
     if small:
-        for (i, j), a in zip(
-            torch.cartesian_prod(*map(torch.arange, A.shape)).tolist(), A.flatten().tolist(), strict=True
-        ):
-            write(ax, j, i, f"{a:.2f}", ha="center", va="center", fontsize=6.5, color="#f7f5f0" if a > 0.55 else INK)
+        for (i, j), a in np.ndenumerate(A):
+            draw_text(
+                ax, j, i, f"{a:.2f}", ha="center", va="center", fontsize=6.5, color="#f7f5f0" if a > 0.55 else INK
+            )
     ax.set_title(f"{where.site}, head {head}", loc="left", pad=8)
     figure.colorbar(picture, ax=ax, fraction=0.04, pad=0.02, label="weight").outline.set_visible(False)
     return figure
 
 
 def heads(trace: Trace, site: str | None = None) -> Figure:
-    """Every head small: blocks down, heads across; or the heads of one site."""
+    """Small maps of all heads: blocks down, heads across; or the heads of one site."""
     sites = [site_of(trace, site)] if site is not None else trace.graph.sites
     if not sites:
         raise TaskError("This run has no attention to draw.")
@@ -191,7 +193,7 @@ def heads(trace: Trace, site: str | None = None) -> Figure:
 
 
 def lines(trace: Trace, site: str | None = None, head: int = 0) -> Figure:
-    """Who looks at whom: queries on the left, keys on the right, a line as strong as its weight."""
+    """Attention as lines from queries (left) to keys (right), as strong as the weight."""
     where = site_of(trace, site)
     A = weights_of(trace, where, head)
     rows = max(A.shape)
@@ -200,8 +202,8 @@ def lines(trace: Trace, site: str | None = None, head: int = 0) -> Figure:
     ax.axis("off"), ax.set_xlim(0, 1), ax.set_ylim(rows - 0.5, -0.5)
     for side, axis, align in ((0.0, where.queries, "right"), (1.0, where.keys, "left")):
         for i, word in enumerate(labels(trace, axis)):
-            write(ax, side + (0.03 if side else -0.03), i, word, ha=align, va="center")
-    for i, j in (A > 0.01).nonzero().tolist():
+            draw_text(ax, side + (0.03 if side else -0.03), i, word, ha=align, va="center")
+    for i, j in np.argwhere(A > 0.01).tolist():
         a = float(A[i, j])
         ax.plot(
             [0, 1], [i, j], color=WEIGHTS, alpha=min(1.0, 0.05 + a), linewidth=0.3 + 2.2 * a, solid_capstyle="round"
@@ -211,52 +213,53 @@ def lines(trace: Trace, site: str | None = None, head: int = 0) -> Figure:
 
 
 def residual(trace: Trace, token: int = -1, stack: str | None = None) -> Figure:
-    """The length of one token's vector after every sum, and of what each attention and each MLP adds to it."""
+    """The norm of one token's residual stream after every sum, and of what each attention and each MLP adds to it."""
     stacks = list(dict.fromkeys(site.stack for site in trace.graph.sites))
     stack = stack or next((each for each in ("decoder", *stacks) if each in stacks), None)
     if stack not in stacks:
         raise NotFound(
             f"This run has no stack {quoted(stack)} with a residual stream; it has {' and '.join(stacks) or 'none'}."
         )
-    sums = [n for n in trace.graph if n.op == "add" and n.name.startswith(f"{stack}.") and "embed" not in n.name]
-    if not sums:
+    blocks = [block for block in wiring(trace.graph).blocks if block.stack == stack]
+    added = [(each.node, branch) for block in blocks for each in block.sums for branch in each.branches]
+    if not added:
         raise TaskError(f"The {stack} of this model has no residual stream.")
-    place = token_of(trace.shape(sums[0].name)[0], token)
-    size = [[float(trace[name][place].float().norm()) for name in (n.name, n.inputs[1])] for n in sums]
-    figure = Figure(figsize=(0.34 * len(sums) + 1.2, 2.4))
+    place = token_of(trace.shape(added[0][0])[0], token)
+    size = [[float(np.linalg.norm(trace[name][place])) for name in (total, branch.node)] for total, branch in added]
+    figure = Figure(figsize=(0.34 * len(added) + 1.2, 2.4))
     ax = figure.subplots()
-    at = range(len(sums))
+    at = range(len(added))
     ax.plot(at, [total for total, _ in size], color=INK, marker="o", markersize=3, linewidth=1, label="the stream")
     ax.bar(
         at,
-        [added for _, added in size],
-        color=["#eda867" if "mlp" in n.inputs[1] else "#7fabd8" for n in sums],
+        [length for _, length in size],
+        color=["#7fabd8" if branch.sites else "#eda867" for _, branch in added],
         width=0.6,
     )
     ax.set_xticks(
-        at, [n.inputs[1].removeprefix(f"{stack}.") for n in sums], rotation=60, ha="right", rotation_mode="anchor"
+        at, [b.node.removeprefix(f"{stack}.") for _, b in added], rotation=60, ha="right", rotation_mode="anchor"
     )
     ax.set_ylabel("length ‖x‖")
-    word = labels(trace, trace.graph[sums[0].name].axes[0])[place]
+    word = labels(trace, trace.graph[added[0][0]].axes[0])[place]
     ax.set_title(f"residual stream of {word}: what is there (line), what is added (bars)", loc="left", parse_math=False)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     return figure
 
 
-def early(trace: Trace, token: int | None = None) -> Figure:
-    """What would be said after each block."""
-    token = asked_position(trace, token)
+def logit_lens_table(trace: Trace, token: int | None = None) -> Figure:
+    """The likeliest predictions after each block."""
+    token = answer_position(trace, token)
     rows = logit_lens(trace, token)
     most = max(len(row.top) for row in rows)
     figure = Figure(figsize=(1.0 * most + 0.6, max(0.26 * len(rows), 1.0)))
     ax = figure.subplots()
-    P = torch.tensor([[guess.probability for guess in row.top] for row in rows])
+    P = np.array([[guess.probability for guess in row.top] for row in rows])
     cells(ax, P, bound=1.0)
     for y, row in enumerate(rows):
         for x, guess in enumerate(row.top):
             colour = "#f7f5f0" if guess.probability > 0.55 else INK
-            write(
+            draw_text(
                 ax,
                 x,
                 y,
@@ -268,14 +271,14 @@ def early(trace: Trace, token: int | None = None) -> Figure:
             )
     ticks(ax, [row.node for row in rows], [])
     at = answer_row(trace, token)
-    after = f" {whose(trace, labels(trace, trace.graph['logits'].axes[0])[at[0]])}" if at else ""
+    after = f" {position_caption(trace, labels(trace, trace.graph['logits'].axes[0])[at[0]])}" if at else ""
     ax.set_title(f"logit lens{after}", loc="left", parse_math=False)
     return figure
 
 
 def output(trace: Trace, position: int | None = None, most: int = 15) -> Figure:
-    """The likeliest answers as bars."""
-    position = asked_position(trace, position)
+    """The likeliest predictions as bars."""
+    position = answer_position(trace, position)
     row = answer_row(trace, position)
     guesses = likeliest(trace, answer(trace, position), most)
     figure = Figure(figsize=(3.6, max(0.2 * len(guesses), 0.8)))
@@ -284,10 +287,12 @@ def output(trace: Trace, position: int | None = None, most: int = 15) -> Figure:
     ax.set_yticks(range(len(guesses)), [shown(guess.piece) for guess in guesses], parse_math=False)
     ax.invert_yaxis()
     for y, guess in enumerate(guesses):
-        write(ax, guess.probability + 0.01, y, f"{guess.probability:.3f}", va="center", fontsize=7, color=FAINT)
+        draw_text(ax, guess.probability + 0.01, y, f"{guess.probability:.3f}", va="center", fontsize=7, color=FAINT)
     ax.set_xlim(0, min(1.0, 1.15 * guesses[0].probability + 0.05))
     ax.set_xlabel("probability")
-    after = whose(trace, labels(trace, trace.graph["logits"].axes[0])[row[0]]) if row else "of the whole text"
+    after = (
+        position_caption(trace, labels(trace, trace.graph["logits"].axes[0])[row[0]]) if row else "of the whole text"
+    )
     ax.set_title(after, loc="left", parse_math=False)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
@@ -295,17 +300,17 @@ def output(trace: Trace, position: int | None = None, most: int = 15) -> Figure:
 
 
 def tokens(trace: Trace) -> Figure:
-    """The tokens with their ids and the vectors they become."""
-    places = [n for n in trace.graph if n.name.endswith("embed.out")]
+    """The tokens with their ids and embeddings."""
+    places = [trace.graph[made[-1]] for made in wiring(trace.graph).embeddings.values()]
     sizes = [trace.shape(n.name) for n in places]
     figure = Figure(figsize=(6.5, sum(max(0.2 * N, 0.6) for N, _ in sizes) + 0.4 * len(sizes)))
     axes = figure.subplots(
         len(places), 1, squeeze=False, gridspec_kw={"height_ratios": [N for N, _ in sizes], "hspace": 0.35}
     )
     for ax, node in zip(axes[:, 0], places, strict=True):
-        X = trace[node.name].float().cpu()
+        X = trace[node.name]
         ids = trace.target_ids if node.axes[0] == "target" else trace.ids
-        cells(ax, X, bound=float(X.abs().quantile(0.995)) or 1.0, diverging=True)
+        cells(ax, X, bound=float(np.quantile(np.abs(X), 0.995)) or 1.0, diverging=True)
         words = [f"{word}  {id}" for word, id in zip(labels(trace, node.axes[0]), ids or [], strict=True)]
         ticks(ax, words, [])
         ax.set_title(f"{node.name}: {X.shape[0]} tokens, {X.shape[1]} features", loc="left")
@@ -317,7 +322,7 @@ PANELS: dict[str, tuple[Callable[..., Figure], tuple[str, ...]]] = {
     "heads": (heads, ("site",)),
     "lines": (lines, ("site", "head")),
     "residual": (residual, ("token", "stack")),
-    "logit_lens": (early, ("token",)),
+    "logit_lens": (logit_lens_table, ("token",)),
     "output": (output, ("position", "most")),
     "tokens": (tokens, ()),
 }

@@ -1,9 +1,8 @@
 """Why a number is what it is: `why(trace, "decoder.0.attention.scores", (head, i, j))`.
 
-In: a trace, a node and an index. Out: a `Why` with the formula in symbols and in this run's numbers, its terms (each made
-of operands that are themselves nodes and indices), the value as it was captured and as it is recomputed from the operands
-in float64. One rule per operation, in `rule/`; a law in the tests holds the two values together for every node of every
-family.
+In: a trace, a node and an index. Out: a `Why` with the formula in symbols and in this run's numbers, its terms (whose
+operands are nodes and indices themselves), the captured value, and the value recomputed in float64 from the operands by the
+operation's formula (explain/reason.py). tests/laws/test_why.py checks that the two agree for every node of every family.
 """
 
 import math
@@ -13,20 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.errors import NotFound
+from regard.explain.render import number
 
 if TYPE_CHECKING:
     from regard.explain.trace import Trace
 
-SHOWN = 12  # terms that are written out
+SHOWN = 12  # terms written out
 
 
 @dataclass(frozen=True)
 class Operand:
-    """A number that a term is made of; with a node it can be asked why in turn, without one it is a constant."""
+    """A number in a term: an element of a node, which `why` explains in turn, or a constant (node is empty)."""
 
     node: str
     index: tuple[int, ...]
@@ -39,16 +39,16 @@ class Operand:
 
 @dataclass(frozen=True)
 class Term:
-    """A product of its factors, unless `signs` say what stands before, between and after them: "(", " - ", ")²"."""
+    """A product of its factors, unless `signs` has other text before, between and after them: "(", " - ", ")²"."""
 
     value: float
     factors: tuple[Operand, ...]
     signs: tuple[str, ...] = ()
 
-    def written(self, words: Sequence[str]) -> str:
-        """The term with these words for its factors."""
-        signs = self.signs or ("", *[" × "] * (len(words) - 1), "")
-        return signs[0] + "".join(word + sign for word, sign in zip(words, signs[1:], strict=True))
+    def written(self, factors: Sequence[str]) -> str:
+        """The term with these strings for its factors."""
+        signs = self.signs or ("", *[" × "] * (len(factors) - 1), "")
+        return signs[0] + "".join(factor + sign for factor, sign in zip(factors, signs[1:], strict=True))
 
     @property
     def label(self) -> str:
@@ -63,11 +63,11 @@ class Term:
 
 
 class Terms(Sequence[Term]):
-    """All terms, largest first, each made when it is looked at: a softmax over a vocabulary has fifty thousand."""
+    """All terms, largest first, each made on access: a softmax over a vocabulary has fifty thousand."""
 
-    def __init__(self, values: Tensor, make: Callable[[int], Term]) -> None:
+    def __init__(self, values: NDArray[np.float64], make: Callable[[int], Term]) -> None:
         self.values = values
-        self.order = values.abs().argsort(descending=True, stable=True).tolist()
+        self.order = np.argsort(-np.abs(values), kind="stable").tolist()
         self.make = make
 
     def __len__(self) -> int:
@@ -86,11 +86,11 @@ class Terms(Sequence[Term]):
 
 @dataclass(frozen=True)
 class Reason:
-    """What a rule finds: the recomputed value and how it came about."""
+    """The derivation of a number: the recomputed value, its terms, and the formula in several notations."""
 
     recomputed: float
     terms: Terms
-    rounding: float  # how far, in units of the number format's precision, the run may be from the recomputed value
+    rounding: float  # bound on the difference between run and recomputed value, in units of the dtype's eps
     symbols: str  # the right side of the formula
     numbers: str
     latex: str
@@ -100,6 +100,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class Why:
+    """The derivation of one number of a run; `print(why)` writes it out.
+
+    `value` is what the run computed, `recomputed` the formula in float64 on the captured operands.
+    """
+
     node: str
     index: tuple[int, ...]
     op: str
@@ -108,42 +113,51 @@ class Why:
     reason: Reason
     tolerance: float
     edited: bool = False
-    label: str = ""  # the number's place in words: weights, head 3, query zone, key Area
+    label: str = ""  # what the index refers to: weights, head 3, query zone, key Area
 
     @property
     def recomputed(self) -> float:
+        """The formula evaluated in float64 from the run's own operands."""
         return self.reason.recomputed
 
     @property
     def difference(self) -> float:
+        """How far `value` and `recomputed` are apart."""
         return 0.0 if self.value == self.recomputed else abs(self.value - self.recomputed)
 
     @property
     def agrees(self) -> bool:
+        """Whether they are within `tolerance`, the rounding that float32 allows for this formula."""
         return self.difference <= self.tolerance
 
     @property
     def terms(self) -> Terms:
+        """The terms of the formula, largest first. Their operands have a node, an index and a value."""
         return self.reason.terms
 
     @property
     def symbols(self) -> str:
+        """The formula in symbols."""
         return f"{self.name} = {self.reason.symbols}" if self.reason.symbols else self.name
 
     @property
     def numbers(self) -> str:
+        """The formula with this run's numbers."""
         return f"{self.reason.numbers} = {number(self.recomputed)}" if self.reason.numbers else number(self.recomputed)
 
     @property
     def latex(self) -> str:
+        """The formula as LaTeX."""
         return self.reason.latex
 
     @property
     def python(self) -> str:
+        """The formula as a Python expression of `trace`."""
         return self.reason.python
 
     @property
     def note(self) -> str:
+        """A sentence on what the operation does, or on an edit."""
         if self.edited:
             return f"Edited here: without the edit it would be {number(self.recomputed)}."
         return self.reason.note
@@ -188,22 +202,40 @@ class Why:
 
 
 def why(trace: "Trace", name: str, index: Sequence[int]) -> Why:
-    from regard.explain.recurrent import RECURRENT
-    from regard.explain.rule import RULES
-    from regard.explain.rule.asked import Asked
-    from regard.explain.rule.sums import leaf
+    from regard.explain.reason import leaf, reason, writer_of
 
     index = checked(name, trace.shape(name), index)
     row = trace.row(name, index[:-1])
-    value = float(row[index[-1]])
-    asked = Asked(trace, name, index)
+    value, symbol = float(row[index[-1]]), writer_of(trace).element(name, index)
+    label = describe_index(trace, name, index)
     if name not in trace:
-        return Why(name, index, "weight", asked.symbol, value, leaf(asked, value), 0.0, label=asked.words)
+        op = "constant" if name in trace.graph.constants else "weight"
+        return Why(name, index, op, symbol, value, leaf(trace, name, index, value, op == "weight"), 0.0, label=label)
     node = trace.graph[name]
-    reason = (RULES | RECURRENT)[node.op](asked, node)
-    tolerance = torch.finfo(row.dtype).eps * reason.rounding
-    changed = not close(value, reason.recomputed, tolerance) and name in trace.edited
-    return Why(name, index, node.op, asked.symbol, value, reason, tolerance, changed, asked.words)
+    found = reason(trace, node, index)
+    tolerance = float(np.finfo(row.dtype).eps) * found.rounding
+    changed = not close(value, found.recomputed, tolerance) and name in trace.edited
+    return Why(name, index, node.op, symbol, value, found, tolerance, changed, label)
+
+
+def describe_index(trace: "Trace", name: str, index: Sequence[int]) -> str:
+    """What an index refers to: weights, head 3, query zone, key Area."""
+    if name not in trace:
+        return f"{name}{list(index)}: a {'constant' if name in trace.graph.constants else 'learned weight'}"
+    parts, axes = [name], trace.graph[name].axes
+    pairs = axes.count("source") + axes.count("target") > 1
+    for position, (axis, i) in enumerate(zip(axes, index, strict=True)):
+        if axis in ("source", "target"):
+            what = "token" if not pairs else "query" if position == 1 else "key"
+            parts.append(f"{what} {trace.tokens_of(axis)[i]!r}")
+        elif axis == "vocabulary" and trace.tokenizer:
+            parts.append(f"token {trace.tokenizer.pieces([i])[0]!r}")
+        elif axis == "class":
+            labels = trace.spec.head.labels
+            parts.append(f"class {labels[i] if i < len(labels) else i}")
+        elif axis != "one":
+            parts.append(f"{axis.replace('kv_head', 'key/value head')} {i}")
+    return ", ".join(parts)
 
 
 def close(a: float, b: float, tolerance: float) -> bool:
@@ -211,18 +243,23 @@ def close(a: float, b: float, tolerance: float) -> bool:
 
 
 def checked(name: str, shape: tuple[int, ...], index: Sequence[int]) -> tuple[int, ...]:
-    """The index with negative entries counted from the end; a sentence if it lies outside."""
-    with suppress(TypeError, ValueError):  # not whole numbers, not as many
+    """The index with negative entries counted from the end; refused if it is out of range."""
+    with suppress(TypeError, ValueError):  # not integers, or not one per axis
         pairs = [(operator.index(i), n) for i, n in zip(index, shape, strict=True)]
         if all(-n <= i < n for i, n in pairs):
             return tuple(i % n for i, n in pairs)
     raise NotFound(f"{name} has the shape {shape}, so {tuple(index)} is not one of its numbers.")
 
 
-def number(x: float) -> str:
-    return f"{x:.4g}".replace("inf", "∞")
-
-
 def plain(x: float) -> float | str:
-    """A number as JSON can carry it."""
+    """A number as JSON; JSON has no infinities and no NaN, so these become strings."""
     return x if math.isfinite(x) else "-∞" if x < 0 else "∞" if x > 0 else "not a number"
+
+
+def plain_values(value: Any) -> Any:
+    """A nested value with every number as JSON."""
+    if isinstance(value, float):
+        return plain(value)
+    if isinstance(value, dict):
+        return {key: plain_values(item) for key, item in value.items()}
+    return [plain_values(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,8 +1,8 @@
-"""A config.json as a person wrote it → values that can be trusted.
+"""Validated access to a config.json.
 
-Every number a family reads goes through here, so that "heads": "many", a size of 10⁹ or a NaN gets one sentence that
-names the key instead of a traceback from the middle of a constructor. What nobody has read is refused too: a key that this
-package does not know may describe another network.
+Every value a family reads goes through here, so that "heads": "many", a size of 10⁹ or a NaN gives one error message that
+names the key instead of a traceback from the middle of a constructor. A key that no code has read is refused too: it may
+describe another network.
 """
 
 import json
@@ -14,18 +14,18 @@ from regard.errors import ConfigError, quoted
 
 LARGEST_SIZE = 10_000_000  # of one dimension: the largest real vocabulary and the largest d_ff are under a million
 LARGEST_NUMBER = sys.float_info.max  # a JSON number may be larger: 1e999 is read as infinity
-MOST_LAYERS = 1_000
-MOST_LABELS = 100_000
+MAX_LAYERS = 1_000
+MAX_LABELS = 100_000
 
 
 class Tracked(Mapping[str, Any]):
-    """A mapping that remembers which of its keys were asked for."""
+    """A mapping that records which of its keys were read (`used`)."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self.all, self.asked = values, set[str]()
+        self.all, self.used = values, set[str]()
 
     def __getitem__(self, key: str) -> Any:
-        self.asked.add(key)
+        self.used.add(key)
         return self.all[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -36,7 +36,7 @@ class Tracked(Mapping[str, Any]):
 
 
 class Config:
-    """Typed reading of a configuration: each method takes the names that one setting has, and a default."""
+    """Typed, checked reading of a configuration: each method takes the alternative names of one setting, and a default."""
 
     def __init__(self, values: Mapping[str, Any], where: str = "config.json") -> None:
         self.values, self.where = Tracked(values), where
@@ -52,11 +52,11 @@ class Config:
         return self.values[given[0]] if given else default
 
     def is_null(self, key: str) -> bool:
-        """Whether it says `null`, which for some settings is not the same as saying nothing."""
+        """Whether the key is given as `null`, which for some settings differs from leaving it out."""
         return key in self.values and self.values[key] is None
 
     def only(self, expected: Mapping[str, Any]) -> None:
-        """Settings of which this package implements one value: any other would be another network."""
+        """Refuse any other value of settings of which this package implements one: it would be another network."""
         for key, value in expected.items():
             given = self.values.get(key, value)
             off = given is None and not value
@@ -65,8 +65,8 @@ class Config:
                 raise self.refuse(key, f"{named}: nothing else is implemented")
 
     def refuse_unknown(self, harmless: Collection[str], within: str = "") -> None:
-        """Whatever was neither read nor changes nothing is refused by name; `within` is what the keys start with."""
-        known = self.values.asked.union(harmless)
+        """Refuse, by name, keys that were neither read nor are `harmless`; only those starting with `within`."""
+        known = self.values.used.union(harmless)
         unknown = [
             key
             for key, value in self.values.all.items()
@@ -80,7 +80,7 @@ class Config:
             )
 
     def named(self, keys: Sequence[str]) -> str:
-        """Which of the alternatives has a value."""
+        """The alternative name that the file uses."""
         return next((k for k in keys if self.values.get(k) is not None), keys[0])
 
     def refuse(self, key: str, expected: str) -> ConfigError:
@@ -95,7 +95,7 @@ class Config:
         return value
 
     def layers(self, *keys: str, default: int | None = None) -> int:
-        return self.size(*keys, default=default, most=MOST_LAYERS)
+        return self.size(*keys, default=default, most=MAX_LAYERS)
 
     def number(self, *keys: str, default: float, least: float = 0.0, most: float = LARGEST_NUMBER) -> float:
         value = self.get(*keys, default=default)
@@ -121,7 +121,7 @@ class Config:
         return among[value]
 
     def ids(self, key: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """A token id, or several: eos_token_id may be either. `null` and negative ids mean that there is none."""
+        """A token id or a list of them (eos_token_id may be either); `null` and negative ids mean none."""
         if key not in self.values:
             return default
         value = self.get(key, default=[])
@@ -135,7 +135,7 @@ class Config:
         return ids[0] if ids else None
 
     def architecture(self, default: str, endings: tuple[str, ...]) -> str:
-        """The class that the weights were saved from, which must be one of those that this package implements."""
+        """The transformers class that the weights were saved from, refused if this package does not implement it."""
         listed = self.get("architectures", default=[]) or [default]
         if not isinstance(listed, list) or not isinstance(listed[0], str):
             raise self.refuse("architectures", "a list of names")
@@ -147,10 +147,10 @@ class Config:
         return listed[0]
 
     def labels(self, default: int = 2) -> tuple[str, ...]:
-        """The class names, by id2label; else LABEL_0, LABEL_1, … for num_labels. Both must be of one number."""
+        """The class names, by id2label; else LABEL_0, LABEL_1, … for num_labels. The two must agree."""
         names = self.get("id2label")
         if names is None:
-            return tuple(f"LABEL_{i}" for i in range(self.size("num_labels", default=default, most=MOST_LABELS)))
+            return tuple(f"LABEL_{i}" for i in range(self.size("num_labels", default=default, most=MAX_LABELS)))
         try:
             by_id = {int(i): str(name) for i, name in names.items()}
             labels = tuple(by_id[i] for i in range(len(by_id)))
@@ -165,7 +165,7 @@ class Config:
     def exclusive_labels(self, default: int = 2) -> tuple[str, ...]:
         """Labels of which a text has exactly one: their probabilities are a softmax.
 
-        Heads with one output, with independent labels (a sigmoid each) or with a number as their answer are refused.
+        Heads with one output, with independent labels (a sigmoid each) or for regression are refused.
         """
         self.only({"problem_type": "single_label_classification"} if self.get("problem_type") else {})
         labels = self.labels(default)

@@ -1,25 +1,25 @@
-"""A spec → its parts as a tree, with shapes and parameter counts, without a single weight.
+"""A spec → its modules as a tree, with shapes and parameter counts (`regard inspect`). No weights are loaded.
 
-The network is built on PyTorch's "meta" device, where tensors have shapes and no numbers; what is described is therefore
-what would be loaded, and not a second account of it.
+The tree is read from the network's parts, whose weights are declared and not filled.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
-
+from regard.model.registry import network
 from regard.model.spec import Spec, StackSpec
-from regard.model.transformer import blueprint
+from regard.nn.linear import Linear
+from regard.nn.part import Part, Weight, weights
 
 
 @dataclass
 class Branch:
-    """A module: what it holds itself, what it contains, and how often it stands there in a row."""
+    """A module of the tree: its parameters, its children, and how many equal ones it represents."""
 
     name: str
     about: str
-    parameters: int  # of all `times` together; a tied parameter counts where it stands first
+    parameters: int  # of all `times` together; a tied parameter counts where it occurs first
     times: int = 1
     children: list["Branch"] = field(default_factory=list)
 
@@ -33,11 +33,12 @@ class Branch:
 
 
 def describe(spec: Spec) -> Branch:
-    return _branch(spec.family, blueprint(spec), set())
+    tied = {name: group[0] for group in spec.tied for name in group}
+    return _branch(spec.family, network(spec), "", tied, set())
 
 
 def summary(spec: Spec) -> dict[str, Any]:
-    """The facts people ask for first."""
+    """The main figures of a model, for `regard inspect`."""
     tree = describe(spec)
     return {
         "family": spec.family,
@@ -47,12 +48,12 @@ def summary(spec: Spec) -> dict[str, Any]:
         "vocabulary": spec.n_vocab,
         "context": spec.context,
         "head": spec.head.kind,
-        "stacks": {name: stack_facts(stack) for name, stack in spec.stacks.items()},
+        "stacks": {name: stack_summary(stack) for name, stack in spec.stacks.items()},
         "tree": tree.as_dict(),
     }
 
 
-def stack_facts(stack: StackSpec) -> dict[str, Any]:
+def stack_summary(stack: StackSpec) -> dict[str, Any]:
     a, m, p = stack.attention, stack.mlp, stack.positions
     positions = (
         p.kind if p.kind != "rotary" else f"rotary (θ = {p.theta:g}{', ' + p.scaling.kind if p.scaling else ''})"
@@ -73,26 +74,34 @@ def stack_facts(stack: StackSpec) -> dict[str, Any]:
     return facts
 
 
-def _branch(name: str, module: nn.Module, counted: set[int]) -> Branch:
-    own = list(module.parameters(recurse=False))
-    tied = [id(p) in counted for p in own]
-    total = sum(p.numel() for p, old in zip(own, tied, strict=True) if not old)
-    counted.update(id(p) for p in own)
-    children = [_branch(n, m, counted) for n, m in module.named_children() if any(True for _ in m.parameters())]
-    about = _about(module, own) + (" (tied to the embedding)" if any(tied) else "")
+def _branch(name: str, part: Part | list[Part], place: str, tied: dict[str, str], counted: set[str]) -> Branch:
+    """tied: weight name → the name its group is counted under. counted: names counted so far."""
+    below = f"{place}." if place else ""
+    held: dict[Any, Any] = dict(enumerate(part)) if isinstance(part, list) else vars(part)
+    own = {key: x for key, x in held.items() if isinstance(x, Weight)}
+    names = {key: tied.get(f"{below}{key}", f"{below}{key}") for key in own}
+    again = any(each in counted for each in names.values())
+    total = sum(math.prod(x.shape) for key, x in own.items() if names[key] not in counted)
+    counted.update(names.values())
+    children = [
+        _branch(str(key), x, f"{below}{key}", tied, counted)
+        for key, x in held.items()
+        if (isinstance(x, Part) and any(weights(x))) or (isinstance(x, list) and x)
+    ]
+    about = _about(part, list(own.values())) + (" (tied to the embedding)" if again else "")
     return Branch(name, about, total + sum(c.parameters for c in children), 1, _folded(children))
 
 
-def _about(module: nn.Module, own: list[nn.Parameter]) -> str:
-    if isinstance(module, nn.Linear):
-        return f"{module.in_features:,} → {module.out_features:,}" + (" + bias" if module.bias is not None else "")
+def _about(part: Part | list[Part], own: list[Weight]) -> str:
+    if isinstance(part, Linear):
+        return f"{part.fan_in:,} → {part.fan_out:,}" + (" + bias" if part.bias is not None else "")
     if own:
         return " × ".join(f"{n:,}" for n in own[0].shape)
-    return "" if isinstance(module, nn.ModuleList) else type(module).__name__
+    return "" if isinstance(part, list) else type(part).__name__
 
 
 def _folded(children: list[Branch]) -> list[Branch]:
-    """Blocks that look alike in a row become one with a count."""
+    """Consecutive equal blocks collapsed into one, with a count."""
     folded: list[Branch] = []
     for child in children:
         last = folded[-1] if folded else None

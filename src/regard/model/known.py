@@ -1,6 +1,6 @@
-"""Configurations that everybody knows by name, so that they can be inspected without any file.
+"""Configurations of well-known models by name, so that they can be inspected without any file.
 
-Only what differs from the family's defaults is written down, as in the files these models were published with.
+Only what differs from the family's defaults is listed, as in the config.json files these models were published with.
 """
 
 from typing import Any
@@ -74,4 +74,5 @@ ALIASES = {
 
 
 def known_config(name: str) -> dict[str, Any] | None:
+    """The config.json of a well-known model, by name or alias."""
     return CONFIGS.get(ALIASES.get(name, name))

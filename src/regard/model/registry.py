@@ -1,4 +1,4 @@
-"""Which family reads which `model_type`. Adding an architecture is a file in `family/` and a line here."""
+"""The registry of architectures: `model_type` → family. Adding an architecture is a file in `family/` and a line here."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ConfigError, quoted
-from regard.model.bookkeeping import BOOKKEEPING
+from regard.model import transformer
 from regard.model.config import Config
+from regard.model.harmless_keys import BOOKKEEPING
 from regard.model.spec import Spec
-from regard.model.weightmap import Table
+from regard.model.weight_map import Table
 
 FAMILIES = {  # model_type → module of `regard.model.family`
     "gpt2": "gpt2",
@@ -31,8 +32,8 @@ FAMILIES = {  # model_type → module of `regard.model.family`
 }
 
 
-class Reading(Protocol):
-    """What a family may ask of an open GGUF file."""
+class OpenGGUF(Protocol):
+    """What a family uses of an open GGUF file."""
 
     @property
     def metadata(self) -> Mapping[str, Any]: ...
@@ -44,10 +45,10 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class GGUFForm:
-    """How a family stands in a GGUF file."""
+    """How a family is stored in a GGUF file."""
 
     architectures: tuple[str, ...]  # values of general.architecture that this family reads
-    config: Callable[[Config, Reading], dict[str, Any]]  # metadata and tensors → what its config.json would say
+    config: Callable[[Config, OpenGGUF], dict[str, Any]]  # metadata and tensors → what its config.json would say
     metadata: Callable[[Mapping[str, Any], Spec], dict[str, Any]]  # config.json → metadata, architecture included
     table: Callable[[Mapping[str, Any], Spec], Table]
     # tensors in the file that are not parameters
@@ -57,13 +58,14 @@ class GGUFForm:
 
 @dataclass(frozen=True)
 class Family:
-    """What must be known of an architecture: its configuration, and its tensors' names in files."""
+    """An architecture: how to read its configuration, and the names of its tensors in files."""
 
     name: str
     spec: Callable[[Config, Collection[str]], Spec]  # the second argument: tensor names in the file, if known
     table: Callable[[Mapping[str, Any], Spec], Table]
     gguf: GGUFForm | None = None
     harmless: Collection[str] = ()  # keys of config.json, besides BOOKKEEPING, that `spec` need not read
+    network: Callable[[Spec], Any] = transformer.network  # spec → its parts
 
 
 def family_of(model_type: object, where: str = "config.json") -> Family:
@@ -87,26 +89,34 @@ def family_of_gguf(architecture: object, where: str) -> Family:
     )
 
 
-# Of all families: what would change the network, and is not implemented.
-NOWHERE = {"pruned_heads": {}, "per_layer_config": {}, "tie_encoder_decoder": False, "add_cross_attention": False}
+def network(spec: Spec) -> "transformer.Single | transformer.EncoderDecoder":
+    """The network of a spec as its family defines it, its weights declared and not filled."""
+    known = FAMILIES.get(spec.family)
+    make = import_module(f"regard.model.family.{known}").FAMILY.network if known else transformer.network
+    net: transformer.Single | transformer.EncoderDecoder = make(spec)
+    return net
+
+
+# Settings of any family that would change the network and are not implemented, with the value that leaves them off.
+UNIMPLEMENTED = {"pruned_heads": {}, "per_layer_config": {}, "tie_encoder_decoder": False, "add_cross_attention": False}
 
 
 def spec_of(config: Mapping[str, Any], where: str = "config.json", names: Collection[str] = ()) -> Spec:
-    """A config.json (as a dictionary) → what it describes, checked; a key that nobody knows is refused."""
+    """A config.json (as a dictionary) → a checked Spec; an unknown key is refused."""
     family, c = family_of(config.get("model_type"), where), Config(config, where)
     if c.get("quantization_config"):
         raise ConfigError(
             f"{where} has a quantization_config, and such checkpoints are not read; "
             "use the model's files in 16 or 32 bits, or a GGUF file."
         )
-    c.only(NOWHERE)
+    c.only(UNIMPLEMENTED)
     spec = family.spec(c, names)
     c.refuse_unknown(BOOKKEEPING.union(family.harmless))
     return spec.check()
 
 
-def config_of_gguf(file: Reading, where: str) -> tuple[Family, dict[str, Any]]:
-    """The family of a GGUF file, and what its config.json would say; metadata that nobody knows is refused."""
+def config_of_gguf(file: OpenGGUF, where: str) -> tuple[Family, dict[str, Any]]:
+    """The family of a GGUF file, and what its config.json would say; unknown metadata is refused."""
     architecture = file.metadata.get("general.architecture")
     family = family_of_gguf(architecture, where)
     assert family.gguf is not None

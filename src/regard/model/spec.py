@@ -1,6 +1,6 @@
-"""What a network is, in the lectures' terms, and nothing else: no weights, no framework, no file format.
+"""`Spec`: the hyperparameters of a network, in the lectures' terms. No weights, no framework, no file format.
 
-A family turns a config.json into a `Spec`; `transformer.build` turns a `Spec` into a network; the engine, the map on the
+A family turns a config.json into a `Spec`; `registry.network` turns a `Spec` into a network; the engine, the map on the
 page and `regard inspect` read the same `Spec`.
 """
 
@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from regard.errors import ConfigError
 from regard.model.config import LARGEST_SIZE
+from regard.nn.position import RotaryScaling
 
 
 @dataclass(frozen=True)
@@ -33,28 +34,20 @@ class MLPSpec:
 
 
 @dataclass(frozen=True)
-class RotaryScalingSpec:
-    kind: Literal["linear", "llama3"]
-    factor: float
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_positions: int = 8192
-
-
-@dataclass(frozen=True)
 class PositionSpec:
     kind: Literal["learned", "sinusoidal", "rotary"]
-    limit: int  # how many positions there are, or were trained for
+    limit: int  # the context length: how many positions exist, or were trained for
     offset: int = 0  # learned, sinusoidal: the first token's position
     halves: bool = False  # sinusoidal: all sines, then all cosines
     stretch: bool = False  # sinusoidal: frequencies over d/2 - 1 steps
     theta: float = 10000.0  # rotary
-    scaling: RotaryScalingSpec | None = None  # rotary
+    dims: int | None = None  # rotary: how many dimensions of a head are rotated, if not all
+    scaling: RotaryScaling | None = None  # rotary
 
 
 @dataclass(frozen=True)
 class StackSpec:
-    """Embeddings and a column of identical blocks."""
+    """Embeddings and a stack of identical blocks: an encoder or a decoder."""
 
     n_layers: int
     n_vocab: int
@@ -88,7 +81,7 @@ class RecurrentSpec:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """What becomes of the last states.
+    """The task head on the last hidden states.
 
     lm: next-token logits. mlm: transform, then logits at every position. classify: one vector → class logits.
     tag: class logits per token. none: the states themselves.
@@ -116,6 +109,7 @@ class Spec:
     bos_id: int | None = None
     eos_ids: tuple[int, ...] = ()
     start_id: int | None = None  # encoder-decoder: the target's first token
+    own: tuple[tuple[str, Any], ...] = ()  # settings that only the family's own `network` reads
     initializer_std: float = field(default=0.02, compare=False)
 
     @property
@@ -130,34 +124,34 @@ class Spec:
 
     @property
     def n_vocab(self) -> int:
-        """Of what is generated."""
+        """The vocabulary of the generated tokens."""
         return (self.recurrent or self.decoder or self.stacks["encoder"]).n_vocab
 
     @property
     def source_vocab(self) -> int:
-        """Of what is read."""
+        """The vocabulary of the input tokens."""
         return (self.recurrent or self.encoder or self.stacks["decoder"]).n_vocab
 
     @property
     def context(self) -> int:
-        """How many tokens fit into what is generated (and, for a decoder, its prompt)."""
+        """The context length of generation (of a decoder, prompt included), in tokens."""
         return self.recurrent.limit if self.recurrent else (self.decoder or self.stacks["encoder"]).positions.limit
 
     @property
     def source_context(self) -> int:
-        """How many tokens fit into what is read."""
+        """The context length of the input, in tokens."""
         return self.recurrent.limit if self.recurrent else (self.encoder or self.stacks["decoder"]).positions.limit
 
     @property
     def learns_positions(self) -> bool:
-        """Whether there is a row per position, and none beyond."""
+        """Whether positional embeddings are learned, so that none exist beyond the context length."""
         return any(stack.positions.kind == "learned" for stack in self.stacks.values())
 
     def with_head(self, head: HeadSpec) -> "Spec":
         return replace(self, head=head)
 
     def check(self) -> "Spec":
-        """Refuse what cannot be built, in words."""
+        """The spec itself; a ConfigError if it cannot be built."""
         refuse_unknown_choices("", self)
         for name, stack in self.stacks.items():
             a = stack.attention
@@ -165,8 +159,11 @@ class Spec:
                 raise ConfigError(
                     f"The {name} has {a.heads} query heads, which do not divide into {a.kv_heads} key/value heads."
                 )
-            if stack.positions.kind == "rotary" and a.d_k % 2:
-                raise ConfigError(f"Rotary positions turn pairs of numbers, but the {name}'s heads have d_k = {a.d_k}.")
+            rotated = stack.positions.dims or a.d_k
+            if stack.positions.kind == "rotary" and (rotated % 2 or rotated > a.d_k):
+                raise ConfigError(
+                    f"Rotary positions rotate pairs of numbers, but the {name}'s heads have d_k = {rotated}."
+                )
             if a.heads * a.d_k > LARGEST_SIZE:
                 raise ConfigError(f"The {name}'s {a.heads:,} heads of {a.d_k:,} numbers are more than any model has.")
         smaller = min(self.n_vocab, self.source_vocab)
@@ -180,19 +177,19 @@ class Spec:
 
 
 def refuse_unknown_choices(path: str, part: Any) -> None:
-    """A field that may be one of a few words must be one of them: nothing may be built for a word that nobody knows."""
+    """Check every `Literal` field of a spec: an unknown value is a ConfigError."""
     hints = get_type_hints(type(part))
     for one in fields(part):
         value, hint = getattr(part, one.name), hints[one.name]
         if get_origin(hint) is Literal and value not in get_args(hint):
-            words = ", ".join(map(repr, get_args(hint)))
-            raise ConfigError(f"The spec's {path}{one.name} is {value!r}; it can be {words}.")
+            allowed = ", ".join(map(repr, get_args(hint)))
+            raise ConfigError(f"The spec's {path}{one.name} is {value!r}; it can be {allowed}.")
         if is_dataclass(value):
             refuse_unknown_choices(f"{path}{one.name}.", value)
 
 
 def head_size(d: int, heads: int, d_k: int | None = None) -> int:
-    """d_k, unless the heads do not divide d."""
+    """d_k, by default d / heads, which must divide evenly."""
     if d_k is None and d % heads:
         raise ConfigError(f"A width of {d} cannot be divided among {heads} heads.")
     return d_k or d // heads

@@ -1,18 +1,17 @@
-"""From ids to vectors and back: the first and the last room of the walk."""
+"""The embedding (ids → vectors) and the unembedding (vectors → logits): a network's first and last part."""
 
-import torch
-from torch import Tensor, nn
+from typing import Any
 
-from regard.errors import TaskError, UnknownId, no_row
-from regard.nn.linear import suits, turned
-from regard.nn.see import Part, see
-from regard.nn.table import find_rows
-
-PIECE = 1024  # tokens of the vocabulary
+from regard.nn.linear import Linear
+from regard.nn.operation import cast
+from regard.nn.operations import add, scale, zeros
+from regard.nn.part import Dropout, Part
+from regard.nn.see import see
+from regard.nn.table import Table, no_type
 
 
 class Embed(Part):
-    """ids (B, N) → X (B, N, d): the token's row, scaled, plus where it stands, plus which segment it is in; normed."""
+    """ids (B, N) → X (B, N, d): token embedding, scaled, plus position and segment embeddings; normed."""
 
     def __init__(
         self,
@@ -25,39 +24,29 @@ class Embed(Part):
         norm: Part | None = None,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(n_vocab, d)
+        self.tokens = Table(n_vocab, d)
         self.positions = positions
-        self.types = nn.Embedding(n_types, d) if n_types else None
-        self.scale, self.norm, self.dropout = scale, norm, nn.Dropout(dropout)
+        self.types = Table(n_types, d, no_type) if n_types else None
+        self.scale, self.norm, self.dropout = scale, norm, Dropout(dropout)
 
-    def forward(self, ids: Tensor, positions: Tensor, types: Tensor | None = None) -> Tensor:
-        X = find_rows(self.tokens, ids, len(self.tokens.weight), lambda id, n: UnknownId(no_row(id, n)))
-        X = see("tokens", X if self.scale == 1.0 else X * self.scale)  # (B, N, d)
+    def forward(self, ids: Any, positions: Any, types: Any = None) -> Any:
+        X = self.tokens(ids)  # (B, N, d)
+        summands = [see("tokens", X if self.scale == 1.0 else scale(X, by=self.scale))]
         if self.positions is not None:
-            X = X + see("positions", self.positions(positions).to(X.dtype))
+            summands.append(see("positions", cast(self.positions(positions), X)))
         if self.types is not None:
-            types = torch.zeros_like(ids) if types is None else types
-            X = X + see("types", find_rows(self.types, types, len(self.types.weight), no_type))
+            summands.append(see("types", self.types(zeros(ids) if types is None else types)))
+        X = add(*summands) if len(summands) > 1 else summands[0]
         if self.norm is not None:
             X = self.norm(see("sum", X))
         return see("out", self.dropout(X))
 
 
-def no_type(type: int, n: int) -> TaskError:
-    return TaskError(f"types hold {type}, but the model's embedding of token types has {n} rows.")
+class Unembed(Linear):
+    """X (B, N, d) → logits (B, N, n_vocab): a score for each token of the vocabulary as the next one.
 
-
-class Unembed(nn.Linear):
-    """X (B, N, d) → logits (B, N, n_vocab): how well each token of the vocabulary would come next.
-
-    Its matrix is often the embedding's own (tied); then both modules hold the same parameter.
+    Its matrix is often the embedding's (tied weights).
     """
 
-    def forward(self, X: Tensor) -> Tensor:
-        if not (suits(X, self.weight) and self.weight.is_contiguous()):  # laid out by `pack`, pieces of it are slow
-            return super().forward(X)
-        logits = X.new_empty(*X.shape[:-1], self.out_features)
-        for part, W in zip(logits.split(PIECE, -1), self.weight.split(PIECE), strict=True):
-            part.copy_(turned(X, W))  # while it is in the cache; whoever gets logits has them token by token
-        return logits if self.bias is None else logits.add_(self.bias)
+    def __init__(self, d: int, n_vocab: int, bias: bool = False) -> None:
+        super().__init__(d, n_vocab, bias, "vocabulary")

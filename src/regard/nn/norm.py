@@ -1,49 +1,39 @@
-"""Normalisation: each token's vector brought to one scale, then stretched (γ) and shifted (β) as learned.
+"""Normalisation: LayerNorm and RMSNorm scale each token's vector, then apply a learned gain (γ) and bias (β)."""
 
-In and out: (…, d). A layer norm that somebody watches is the readable formula, otherwise PyTorch's fused kernel.
-"""
+from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
-from regard.nn.see import Part, see, watched
+from regard.nn.operations import affine, mean, mean_square, normalise, variance
+from regard.nn.part import Part, Weight
+from regard.nn.see import see
 
 
-def layer_norm(X: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+def layer_norm(X: Any, weight: Any, bias: Any, eps: float) -> Any:
     """γ (x - μ)/√(σ² + ε) + β with the token's own mean μ and population variance σ²."""
-    mean = see("mean", X.mean(-1, keepdim=True))
-    variance = see("variance", ((X - mean) ** 2).mean(-1, keepdim=True))
-    X = see("normalised", (X - mean) / torch.sqrt(variance + eps))
-    X = X if weight is None else X * weight
-    return X if bias is None else X + bias
+    μ = see("mean", mean(X))
+    X = see("normalised", normalise(X, see("variance", variance(X, μ)), μ, eps=eps))
+    return X if weight is None else affine(X, weight, bias)
 
 
-def rms_norm(X: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    """γ x/√(mean(x²) + ε): no mean is taken away and nothing is added."""
-    mean_square = see("mean_square", X.square().mean(-1, keepdim=True))
-    X = see("normalised", X * torch.rsqrt(mean_square + eps))
-    return X if weight is None else X * weight
+def rms_norm(X: Any, weight: Any, eps: float) -> Any:
+    """γ x/√(mean(x²) + ε): no mean is subtracted and no β added."""
+    X = see("normalised", normalise(X, see("mean_square", mean_square(X)), eps=eps))
+    return X if weight is None else affine(X, weight)
 
 
 class LayerNorm(Part):
     def __init__(self, d: int, eps: float = 1e-5, bias: bool = True) -> None:
-        super().__init__()
         self.d, self.eps = d, eps
-        self.weight = nn.Parameter(torch.ones(d))  # γ
-        self.bias = nn.Parameter(torch.zeros(d)) if bias else None  # β
+        self.weight: Any = Weight((("feature", d),), start=1.0)  # γ
+        self.bias: Any = Weight((("feature", d),), start=0.0) if bias else None  # β
 
-    def forward(self, X: Tensor) -> Tensor:
-        if watched():
-            return see("out", layer_norm(X, self.weight, self.bias, self.eps))
-        return F.layer_norm(X, (self.d,), self.weight, self.bias, self.eps)
+    def forward(self, X: Any) -> Any:
+        return see("out", layer_norm(X, self.weight, self.bias, self.eps))
 
 
 class RMSNorm(Part):
     def __init__(self, d: int, eps: float = 1e-6) -> None:
-        super().__init__()
         self.d, self.eps = d, eps
-        self.weight = nn.Parameter(torch.ones(d))
+        self.weight: Any = Weight((("feature", d),), start=1.0)
 
-    def forward(self, X: Tensor) -> Tensor:
-        return see("out", rms_norm(X, self.weight, self.eps))  # F.rms_norm is slower on CPUs
+    def forward(self, X: Any) -> Any:
+        return see("out", rms_norm(X, self.weight, self.eps))

@@ -1,14 +1,15 @@
-"""The one place where a number is shown or replaced.
+"""Hooks: the one point where an intermediate array is observed or replaced.
 
-Every intermediate tensor of every model passes through `see(name, x)`. Nobody watching: it returns x. A watcher is any
-callable `(full_name, x) -> x`; it may keep what it is shown or return something else in its stead. Tracing, editing,
-ablation and the page are watchers, and nothing is threaded through a signature for them.
+Every intermediate array of every model passes through `see(name, x)`. With no observer registered it returns x. An observer
+(a hook) is any callable `(full_name, x) -> x`, registered with `watching(observer)` for the duration of a `with` block; it
+may record x or return a replacement. Tracing, edits, ablation, the lenses, the page and the recording of the graph are
+observers, and no signature in nn/ has a parameter for them.
 
-A watcher may also have a method `known(place)`. It is asked before a part runs, and what it answers (not None) is taken for
-the part's result: so a run can be replayed from the middle, and one block of many can be looked into on its own.
+An observer may also have a method `known(place)`. It is called before a part runs, and a result other than None is used as
+the part's output instead of running it: so a run can be replayed from the middle, or one block of many traced on its own.
 
-The full name is the module's own path in the network followed by the local name: inside `decoder.0.attention`,
-`see("weights", A)` shows `decoder.0.attention.weights`.
+The full name is the part's path in the network followed by the local name: inside `decoder.0.attention`,
+`see("weights", A)` reports `decoder.0.attention.weights`.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,58 +17,66 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from torch import Tensor, nn
-from torch.compiler import is_compiling
+Observer = Callable[[str, Any], Any]
 
-Watcher = Callable[[str, Tensor], Tensor]
-
-_watch: ContextVar[Watcher | None] = ContextVar("watch", default=None)  # two requests never see each other's numbers
+_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)  # each request has its own
 _place: ContextVar[str] = ContextVar("place", default="")
 
 
-def see(name: str, x: Tensor) -> Tensor:
-    watcher = None if is_compiling() else _watch.get()  # what is compiled is not watched: see Part
-    if watcher is None:
+def _never() -> bool:
+    return False
+
+
+_compiling: Callable[[], bool] = _never
+
+
+def set_compiler_check(is_compiling: Callable[[], bool]) -> None:
+    """Register PyTorch's `is_compiling`, when PyTorch is imported (model/module.py); nn/ does not import it."""
+    global _compiling
+    _compiling = is_compiling
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile is tracing this code."""
+    return _compiling()
+
+
+def see(name: str, x: Any) -> Any:
+    """x, or what the registered observer returns for it; `name` is local to the part that is running."""
+    observer = None if is_compiling() else _observer.get()
+    if observer is None:
         return x
     place = _place.get()
-    return watcher(f"{place}.{name}" if place else name, x)
+    return observer(f"{place}.{name}" if place else name, x)
+
+
+def current_observer() -> Observer | None:
+    """The observer registered in this context; None while compiling, since compiled code is not observed."""
+    return None if is_compiling() else _observer.get()
 
 
 def watched() -> bool:
-    """Whether somebody is looking: then the readable definition runs, otherwise its fused equal."""
-    return not is_compiling() and _watch.get() is not None
+    """Whether an observer is registered: then the readable definition runs, otherwise its fused equivalent."""
+    return not is_compiling() and _observer.get() is not None
 
 
 @contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
-    token = _watch.set(watcher)
+def watching(observer: Observer) -> Iterator[None]:
+    """Register an observer for the `with` block, in this context (thread or task) only."""
+    token = _observer.set(observer)
     try:
         yield
     finally:
-        _watch.reset(token)
+        _observer.reset(token)
 
 
-class Part(nn.Module):
-    """A module that knows its place in the network, so that what is seen inside it has a full name."""
-
-    place = ""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        watcher = None if is_compiling() else _watch.get()
-        if watcher is None:
-            return super().__call__(*args, **kwargs)
-        known = getattr(watcher, "known", None)
-        if known is not None and (answer := known(self.place)) is not None:
-            return answer
-        token = _place.set(self.place)
-        try:
-            return self._call_impl(*args, **kwargs)  # also where `compile` has put something else in its stead
-        finally:
-            _place.reset(token)
-
-
-def name_places(root: nn.Module) -> None:
-    """Tell every part below `root` its path. Called once, when a network is complete."""
-    for path, module in root.named_modules():
-        if isinstance(module, Part):
-            module.place = path
+def call_observed(observer: Observer, place: str, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a part's forward with `place` as the prefix of names, or return the result that the observer already knows."""
+    known = getattr(observer, "known", None)
+    if known is not None and (result := known(place)) is not None:
+        return result
+    token = _place.set(place)
+    try:
+        return forward(*args, **kwargs)
+    finally:
+        _place.reset(token)

@@ -1,9 +1,9 @@
-"""The connections of a server: how long each may take, how many there may be, and which one goes when there is no room.
+"""The connections of a server: their timeouts, their number, and which one is closed when there are too many.
 
-uvicorn's protocol has one timeout, for idleness between two requests, and one limit, beyond which everybody gets a 503.
-Here every wait for a client has an end: for its headers, its body, its next request, and for it to read what it asked for.
-A connection that waits for its client is closed when a new one needs the room, the one that has been silent longest first:
-thousands that say nothing keep nobody out.
+uvicorn's protocol has one timeout, for idleness between two requests, and one limit, beyond which every client gets a 503.
+Here every wait for a client has a timeout: for its headers, its body, its next request, and for it to read the response.
+When the limit is reached, a new connection replaces one that waits for its client, the longest idle first: thousands of
+idle connections keep no other client out.
 """
 
 import asyncio
@@ -20,98 +20,96 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from regard.serve.answer import error_object
+from regard.page.json_response import error_object
 
-TICK = 0.5  # seconds between two looks at all connections
-QUIET = 10.0  # seconds in which a remark is made once
-LEAST_READ = 4 << 10  # bytes that a client takes within the time that it has to read, or it reads nothing
-STALLED = 5.0  # seconds without reading after which a connection may have to make room
+TICK = 0.5  # seconds between two checks of all connections
+QUIET = 10.0  # seconds in which the same warning is logged once
+MIN_READ = 4 << 10  # bytes; a client that reads less counts as one that reads nothing
+STALLED = 5.0  # seconds without reading after which a connection may be closed in favour of a new one
 
 log = logging.getLogger("regard")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Times are in seconds."""
+    """Limits of a server's connections; times are in seconds."""
 
     connections: int = 1024
-    keep_alive: float = 75.0  # between two requests; proxies and clients let go earlier, after 60 or less
-    headers: float = 20.0  # from the connection on, or from the first byte of a later request
-    body: float = 20.0  # and one more for every `body_rate` bytes that have come
+    keep_alive: float = 75.0  # between two requests; proxies and clients close theirs earlier, after 60 or less
+    headers: float = 20.0  # since the connection was made, or since the first byte of a later request
+    body: float = 20.0  # plus one more for every `body_rate` bytes received
     body_rate: int = 16 << 10
-    body_most: float = 150.0
-    unread_body: float = 5.0  # for the rest of a body that was refused, so that the refusal can be read
-    write: float = 60.0  # in which the client must take something of what waits for it
-    unsent: int = 256 << 20  # bytes that wait for all clients together
+    max_body: float = 150.0
+    unread_body: float = 5.0  # for the rest of a rejected body, so that the client can read the error
+    write: float = 60.0  # in which the client must read some of the response
+    unsent: int = 256 << 20  # bytes buffered for all clients together
 
-    def of_address(self, address: str) -> int:
-        """Connections from one address. On loopback are proxies and load tests; others still find room beside them."""
+    def per_address(self, address: str) -> int:
+        """How many connections one address may have; more on loopback, for proxies and load tests, but never all."""
         loopback = address == "::1" or address.startswith("127.")
         return max(1, self.connections * 3 // 4 if loopback else self.connections // 4)
 
 
 class Phase(Enum):
-    """What a connection waits for. In this order they make room for others; one that is being answered never does."""
+    """What a connection waits for. Connections are closed for new ones in this order; never while being answered."""
 
-    SILENT = "a request"
-    UNREAD = "the rest of a body that was refused"
+    IDLE = "a request"
+    UNREAD = "the rest of a rejected body"
     HEADERS = "the rest of the headers"
     BODY = "the rest of the body"
-    ANSWER = "the answer, which is the server's turn"
+    ANSWER = "the response, which the server computes"
 
 
 class Table:
-    """The connections that are open."""
+    """The open connections."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.open: set[Connection] = set()
         self.by_address: Counter[str] = Counter()
-        self._waiting: dict[Phase, dict[Connection, None]] = {phase: {} for phase in Phase}  # each from the oldest on
-        self._room = asyncio.Event()
-        self._said: dict[str, float] = {}
+        self._waiting: dict[Phase, dict[Connection, None]] = {phase: {} for phase in Phase}  # oldest first
+        self._freed = asyncio.Event()
+        self._logged: dict[str, float] = {}
 
     async def admit(self, connection: "Connection") -> bool:
-        """Wait until there is room for it. False: its address has all that it may have, and is served on each."""
-        address, most = connection.address, self.limits.of_address(connection.address)
-        if self.by_address[address] >= most:
-            self.remark(
-                "An address has %d connections, the most for one: new ones replace silent ones or are cut.", most
-            )
-            if not (self.make_room(address) or await self.make_room_later(address)):
+        """Wait until the connection may be opened. False: its address has reached its limit and all of them are busy."""
+        address, limit = connection.address, self.limits.per_address(connection.address)
+        if self.by_address[address] >= limit:
+            self.warn("An address has %d connections, the limit: new ones replace idle ones or are closed.", limit)
+            if not (self.close_idle(address) or await self.close_idle_later(address)):
                 return False
         while len(self.open) >= self.limits.connections:
-            self.remark("All %d connections are taken: new ones wait, or replace silent ones.", self.limits.connections)
-            if not (self.make_room() or await self.make_room_later()):
-                self._room.clear()
-                await self._room.wait()
+            self.warn("All %d connections are in use: new ones wait, or replace idle ones.", self.limits.connections)
+            if not (self.close_idle() or await self.close_idle_later()):
+                self._freed.clear()
+                await self._freed.wait()
         self.open.add(connection)
         self.by_address[address] += 1
         return True
 
-    def make_room(self, address: str | None = None) -> bool:
-        """Close the connection that has waited longest for its client (of this address); False if there is none."""
+    def close_idle(self, address: str | None = None) -> bool:
+        """Close the connection (of this address) that has waited longest for its client. False if there is none."""
         waiting = (c for phase in Phase if phase is not Phase.ANSWER for c in self._waiting[phase])
-        mine = (c for c in waiting if address in (None, c.address) and not c.unsent)
-        found = next(mine, None) or self._stalled(address)
+        closable = (c for c in waiting if address in (None, c.address) and not c.unsent)
+        found = next(closable, None) or self._stalled(address)
         if found is None:
             return False
         self.remove(found)
         found.transport.abort()
         return True
 
-    async def make_room_later(self, address: str | None = None) -> bool:
-        """When connections that were accepted a moment ago have begun, they are silent too."""
-        await turns()
-        return self.make_room(address)
+    async def close_idle_later(self, address: str | None = None) -> bool:
+        """The same after the event loop has started connections that were just accepted, which are idle too."""
+        await run_pending()
+        return self.close_idle(address)
 
     def _stalled(self, address: str | None) -> "Connection | None":
-        """Who has not read for the longest time, if that is long enough to say so."""
+        """The connection whose client has not read for the longest time, if for more than `STALLED` seconds."""
         now = asyncio.get_running_loop().time()
-        mine = [c for c in self.open if address in (None, c.address) and c.unsent and now - c.read_at > STALLED]
-        return min(mine, key=lambda connection: connection.read_at, default=None)
+        stalled = [c for c in self.open if address in (None, c.address) and c.unsent and now - c.read_at > STALLED]
+        return min(stalled, key=lambda connection: connection.read_at, default=None)
 
-    def place(self, connection: "Connection", phase: Phase) -> None:
+    def set_phase(self, connection: "Connection", phase: Phase) -> None:
         if connection in self.open:
             self._waiting[connection.phase].pop(connection, None)
             self._waiting[phase][connection] = None
@@ -124,23 +122,21 @@ class Table:
         self.by_address[connection.address] -= 1
         if not self.by_address[connection.address]:
             del self.by_address[connection.address]
-        self._room.set()
+        self._freed.set()
 
-    def relieve(self) -> None:
-        """What waits for clients that do not read takes memory: beyond a limit, who has read nothing longest goes."""
-        held = {connection: connection.unsent for connection in self.open if connection.unsent}
-        total = sum(held.values())
-        for connection in sorted(held, key=lambda connection: connection.read_at):
+    def limit_unsent(self) -> None:
+        """Bound the memory of responses that clients do not read: close the connections that have not read for longest."""
+        unsent = {connection: connection.unsent for connection in self.open if connection.unsent}
+        total = sum(unsent.values())
+        for connection in sorted(unsent, key=lambda connection: connection.read_at):
             if total <= self.limits.unsent:
                 return
-            total -= held[connection]
-            self.remark(
-                "%.0f MB wait for clients that do not read them: connections are cut.", self.limits.unsent / 1e6
-            )
+            total -= unsent[connection]
+            self.warn("Clients do not read %.0f MB of responses: connections are closed.", self.limits.unsent / 1e6)
             connection.transport.abort()
 
     async def watch(self) -> None:
-        """End what takes too long, as long as the server runs."""
+        """Close connections that exceed their timeouts, as long as the server runs."""
         while True:
             await asyncio.sleep(TICK)
             now = asyncio.get_running_loop().time()
@@ -148,21 +144,21 @@ class Table:
                 if connection.transport is not None:
                     connection.check(now)
 
-    def remark(self, words: str, *given: Any) -> None:
-        """In the log, once in a while however often it happens."""
-        if time.monotonic() - self._said.get(words, -QUIET) >= QUIET:
-            self._said[words] = time.monotonic()
-            log.warning(words, *given)
+    def warn(self, message: str, *values: Any) -> None:
+        """Log a warning, at most once in `QUIET` seconds."""
+        if time.monotonic() - self._logged.get(message, -QUIET) >= QUIET:
+            self._logged[message] = time.monotonic()
+            log.warning(message, *values)
 
 
-class Outgoing:
-    """A transport that counts what it was given to send."""
+class CountingTransport:
+    """A transport that counts the bytes written to it."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport, self.given = transport, 0
+        self._transport, self.written = transport, 0
 
     def write(self, data: bytes) -> None:
-        self.given += len(data)
+        self.written += len(data)
         self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
@@ -170,13 +166,13 @@ class Outgoing:
 
 
 class Connection(H11Protocol):
-    """uvicorn's, which knows what it waits for and since when."""
+    """uvicorn's HTTP protocol, which also knows what it waits for and since when."""
 
-    def __init__(self, table: Table, address: str, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, table: Table, address: str, **settings: Any) -> None:
+        super().__init__(**settings)
         self.table, self.address = table, address
-        self.phase, self.since, self.taken = Phase.SILENT, self.loop.time(), 0
-        self.read_at, self._read = self.since, 0  # when the client last took something, and how much by then
+        self.phase, self.since, self.received = Phase.IDLE, self.loop.time(), 0
+        self.read_at, self._read = self.since, 0  # when the client last read something, and how much by then
         self._counted: Any = None  # the request that the phase belongs to
 
     @property
@@ -184,61 +180,61 @@ class Connection(H11Protocol):
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Outgoing(transport))  # type: ignore[arg-type]
-        self.table.place(self, self.phase)
+        super().connection_made(CountingTransport(transport))  # type: ignore[arg-type]
+        self.table.set_phase(self, self.phase)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.table.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self.taken += len(data)
+        self.received += len(data)
         super().data_received(data)
-        self._turn()
+        self._update_phase()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        self._turn()
+        self._update_phase()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.table.relieve()
+        self.table.limit_unsent()
 
-    def _turn(self) -> None:
-        """Begin to count anew if something else is waited for now."""
+    def _update_phase(self) -> None:
+        """Restart the timeout if the connection now waits for something else."""
         phase, state = Phase.ANSWER, self.conn.their_state
         if state is h11.IDLE:
-            phase = Phase.HEADERS if self.conn.trailing_data[0] else Phase.SILENT
+            phase = Phase.HEADERS if self.conn.trailing_data[0] else Phase.IDLE
         elif state is h11.SEND_BODY:
             phase = Phase.UNREAD if self.cycle.response_complete else Phase.BODY
         if phase is self.phase and self.cycle is self._counted:
             return
-        first = phase is Phase.HEADERS and self.cycle is None  # these have been waited for since the connection
-        self.table.place(self, phase)
-        self.phase, self._counted, self.taken = phase, self.cycle, 0
+        first = phase is Phase.HEADERS and self.cycle is None  # their timeout runs since the connection was made
+        self.table.set_phase(self, phase)
+        self.phase, self._counted, self.received = phase, self.cycle, 0
         self.since = self.since if first else self.loop.time()
 
     def check(self, now: float) -> None:
-        """End it if its client has had all the time there is."""
-        sent = self.transport.given - self.unsent  # type: ignore[attr-defined]
-        if not self.unsent or sent >= self._read + LEAST_READ:
+        """Close the connection if its client has exceeded a timeout."""
+        sent = self.transport.written - self.unsent  # type: ignore[attr-defined]
+        if not self.unsent or sent >= self._read + MIN_READ:
             self.read_at, self._read = now, sent
         if now - self.read_at > self.table.limits.write:
             self.transport.abort()
-        elif not self.transport.is_closing() and now - self.since > self._patience():
-            self._give_up()
+        elif not self.transport.is_closing() and now - self.since > self._timeout():
+            self._time_out()
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         limits = self.table.limits
         if self.phase is Phase.ANSWER or self.flow.read_paused:
             return float("inf")
-        if self.phase is Phase.SILENT:
+        if self.phase is Phase.IDLE:
             return limits.headers if self.cycle is None else limits.keep_alive
         if self.phase is Phase.BODY:
-            return min(limits.body + self.taken / limits.body_rate, limits.body_most)
+            return min(limits.body + self.received / limits.body_rate, limits.max_body)
         return limits.headers if self.phase is Phase.HEADERS else limits.unread_body
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         if self.phase in (Phase.HEADERS, Phase.BODY):
             what = "headers" if self.phase is Phase.HEADERS else "body"
             self._refuse(408, f"The {what} of the request did not come in time.")
@@ -246,11 +242,11 @@ class Connection(H11Protocol):
             self.timeout_keep_alive_handler()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "What was sent is not a request as HTTP/1.1 writes it.")
+        self._refuse(400, "The request is not valid HTTP/1.1.")
 
-    def _refuse(self, status: int, sentence: str) -> None:
-        """The last words on this connection, unless an answer is under way already."""
-        body = json.dumps({"error": error_object(status, sentence)}).encode()
+    def _refuse(self, status: int, message: str) -> None:
+        """Send an error and close the connection; no error if a response has begun."""
+        body = json.dumps({"error": error_object(status, message)}).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         answer = h11.Response(status_code=status, headers=headers, reason=STATUS_PHRASES[status])
         with suppress(h11.LocalProtocolError):
@@ -259,14 +255,14 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-async def turns() -> None:
-    """Let the event loop begin what has been accepted, and close what has been cut."""
+async def run_pending() -> None:
+    """Let the event loop start the connections just accepted, and finish closing others."""
     for _ in range(3):
         await asyncio.sleep(0)
 
 
-def address_of(peer: Any) -> str:
-    """Who is counted together: an IPv4 address, or the 64 bits of an IPv6 network, which is one customer's."""
+def client_address(peer: Any) -> str:
+    """The key by which clients are counted: an IPv4 address, or the /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(str(peer[0]).partition("%")[0])
     except (ValueError, IndexError):

@@ -1,1 +1,1 @@
-"""Files ⇄ named tensors: what a checkpoint holds, whichever way it was written down."""
+"""Checkpoints: files (safetensors, GGUF) ⇄ named tensors."""

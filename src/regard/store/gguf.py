@@ -1,10 +1,9 @@
 """GGUF files → metadata and named tensors.
 
-In comes a path; out goes a `GGUF`: its metadata as Python values and its tensors by name, mapped into memory and
-turned into floats only when asked. Nothing in the file is trusted: every count, length and offset is held against the
-size of the file before it is used, so a damaged or hostile file is refused in a sentence, quickly and without a large
-allocation. Text that is not UTF-8 is refused too, as the format demands UTF-8: a string kept with stray bytes would
-fail later and further from its cause. Layout (versions 2 and 3, little-endian):
+In: a path. Out: a `GGUF`: its metadata as Python values and its tensors by name, memory-mapped and dequantized on demand.
+Nothing in the file is trusted: every count, length and offset is checked against the size of the file before it is used,
+so a damaged or malicious file is refused quickly, with one error message and without a large allocation. Text that is not
+UTF-8 is refused too, as the format demands UTF-8. Layout (versions 2 and 3, little-endian):
 
     magic "GGUF" · version u32 · tensor count u64 · key count u64
     keys      name · kind u32 · value            a string is its length u64 and its UTF-8 bytes
@@ -23,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
-from regard.modelfile import open_file
-from regard.store.named import OpenFile
-from regard.store.quant import FORMATS, Bytes, Format, dequantise
+from regard.safe_open import open_file
+from regard.store.named_tensors import OpenFile
+from regard.store.number_formats import FORMATS, Bytes, Format, dequantize
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +35,10 @@ MAX_RANK = 4
 MAX_ENTRIES = 1 << 15  # keys, and tensors: ten times what large models have
 MAX_VALUES = 1 << 22  # elements of all metadata arrays together: several times the largest vocabulary
 MAX_NAME_BYTES = 65_535
-STRINGS = 1 << 16  # read at once
-LONG = 1 << 10  # elements from which an array stays bytes until it is read
+STRINGS = 1 << 16  # parsed at once
+LONG = 1 << 10  # elements from which an array is parsed lazily
 
-# Metadata kinds: the number that stands for them in the file and, of plain ones, the letter `struct` knows them by.
+# Metadata kinds: their number in the file and, for scalars, the format character of `struct`.
 KINDS = {"uint8": 0, "int8": 1, "uint16": 2, "int16": 3, "uint32": 4, "int32": 5, "float32": 6, "bool": 7}
 KINDS |= {"string": 8, "array": 9, "uint64": 10, "int64": 11, "float64": 12}
 LETTERS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
@@ -50,7 +49,7 @@ U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where a tensor lies: `shape` is slowest first, as in torch; `offset` counts from the start of the file."""
+    """A tensor's place in the file: `shape` is slowest first, as in torch; `offset` counts from the start of the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -60,7 +59,7 @@ class TensorInfo:
 
 
 class Long(Sequence[Any]):
-    """An array of the metadata that becomes Python's values whenever it is read: a vocabulary's would be ten megabytes."""
+    """A long metadata array, parsed again on each access: as Python objects a vocabulary would take ten megabytes."""
 
     def __init__(self, count: int, values: Callable[[], list[Any]]) -> None:
         self.n, self.values = count, values
@@ -79,7 +78,7 @@ class Long(Sequence[Any]):
 
 
 class GGUF:
-    """An open file. Raw bytes are views of its private memory map, tensors are read: writing never reaches the disk."""
+    """An open GGUF file. Raw bytes are views of a private memory map, so writing to them never changes the file."""
 
     def __init__(
         self, opened: OpenFile, version: int, metadata: dict[str, Any], tensors: dict[str, TensorInfo]
@@ -106,7 +105,7 @@ class GGUF:
         return self.info(name).format
 
     def raw(self, name: str) -> Bytes:
-        """The bytes of a tensor as they lie in the file: a view, not a copy."""
+        """The bytes of a tensor as stored in the file: a view, not a copy."""
         info = self.info(name)
         return self._opened.data[info.offset : info.offset + info.nbytes]
 
@@ -114,7 +113,7 @@ class GGUF:
         self._opened.check()
 
     def maps(self, array: Bytes) -> bool:
-        return self._opened.holds(array)
+        return self._opened.maps(array)
 
     def release(self) -> None:
         self._opened.release()
@@ -122,7 +121,7 @@ class GGUF:
     def array(self, name: str, *, mapped: bool = False) -> NDArray[np.float32]:
         info = self.info(name)
         raw = self.raw(name) if mapped else self._opened.read(info.offset, info.offset + info.nbytes)
-        return dequantise(raw, info.format, info.shape)
+        return dequantize(raw, info.format, info.shape)
 
     def tensor(self, name: str, dtype: "torch.dtype | None" = None, *, mapped: bool = False) -> "torch.Tensor":
         import torch
@@ -134,7 +133,7 @@ class GGUF:
 
 
 def read_gguf(path: Path | str) -> GGUF:
-    """Open the file at `path`, or refuse it with a sentence."""
+    """Open the file at `path`; a CheckpointError if it is damaged."""
     path = Path(path)
     if not os.path.isfile(path):
         raise NotFound(f"{path} is not a file.")
@@ -148,7 +147,7 @@ def read_gguf(path: Path | str) -> GGUF:
 
 
 class _Reader:
-    """A position in the file, and the name of the thing being read there, for the sentence if it is wrong."""
+    """The parser: a position in the file, and the name of what is being parsed there, for error messages."""
 
     def __init__(self, opened: OpenFile) -> None:
         self.opened, self.path = opened, opened.path
@@ -172,10 +171,10 @@ class _Reader:
         tensors = self.place(infos, self.alignment(metadata))
         return GGUF(self.opened, version, metadata, tensors)
 
-    # The pieces every part is made of.
+    # Primitive values.
 
     def need(self, size: int) -> int:
-        """Step over `size` bytes and say where they began."""
+        """Advance by `size` bytes; returns where they begin."""
         if size > self.end - self.at:
             raise self.refuse("runs past the end of the file")
         start, self.at = self.at, self.at + size
@@ -187,9 +186,9 @@ class _Reader:
     def u64(self) -> int:
         return int(U64.unpack_from(self.data, self.need(8))[0])
 
-    def string(self, most_bytes: int | None = None) -> str:
+    def string(self, max_bytes: int | None = None) -> str:
         length = self.u64()
-        if most_bytes is not None and length > most_bytes:
+        if max_bytes is not None and length > max_bytes:
             raise self.refuse(f"has a name of {length} bytes")
         start = self.need(length)
         try:
@@ -198,7 +197,7 @@ class _Reader:
             raise self.refuse("is not UTF-8 text") from None
 
     def strings(self, count: int) -> Long:
-        """`string` count times: vocabularies make this the whole cost of opening a file."""
+        """`string` count times, vectorised: parsing the vocabulary dominates the time to open a file."""
         parts, done = list[bytes | list[str]](), 0
         while done < count:
             next_ones = min(count - done, STRINGS)
@@ -207,8 +206,8 @@ class _Reader:
         return Long(count, lambda: [text for part in parts for text in strings_of(part)])
 
     def short_strings(self, count: int) -> bytes | None:
-        """All at once, each after a zero, if each has 1 to 255 bytes and no zero: a length is then one byte and seven
-        zeros, and these are found first and held against each other afterwards. None if anything is otherwise."""
+        """All strings in one buffer, each preceded by a zero byte, if each has 1 to 255 bytes and no zero byte. A length is
+        then one byte and seven zeros: candidates are found first and checked against each other. None if any differs."""
         window = np.frombuffer(self.data[self.at : self.at + 40 * count], np.uint8)
         by_offset = [np.flatnonzero(eights(window[i:]) < 256) for i in range(8)]
         starts = np.sort(np.concatenate([8 * found + i for i, found in enumerate(by_offset)]))[:count]
@@ -217,11 +216,11 @@ class _Reader:
         ends = starts + 8 + window[starts]
         if starts[0] or (starts[1:] != ends[:-1]).any() or ends[-1] > len(window):
             return None
-        text, kept = window[: ends[-1]].copy(), np.ones(ends[-1], bool)
-        text[starts] = 0  # of a length only this is left, between two strings
+        text, selected = window[: ends[-1]].copy(), np.ones(ends[-1], bool)
+        text[starts] = 0  # the separator that remains of a length
         for i in range(1, 8):
-            kept[starts + i] = False
-        joined = text[kept].tobytes()
+            selected[starts + i] = False
+        joined = text[selected].tobytes()
         try:
             joined.decode()
         except UnicodeDecodeError:
@@ -232,7 +231,7 @@ class _Reader:
         return joined
 
     def any_strings(self, count: int, first: int) -> list[str]:
-        """`string`, unrolled, for elements from the `first` on."""
+        """`string` in an inlined loop, for elements from index `first` on."""
         data, end, at, length_at = self.data, self.end, self.at, U64.unpack_from
         found = []
         try:
@@ -249,7 +248,7 @@ class _Reader:
         self.at = at
         return found
 
-    # The parts, in the order of the file.
+    # The sections, in the order of the file.
 
     def version(self) -> int:
         version = self.u32()
@@ -311,7 +310,7 @@ class _Reader:
         return alignment
 
     def tensor_info(self) -> TensorInfo:
-        """A tensor as described; its offset still counts from the start of the tensors' bytes."""
+        """One entry of the tensor list; its offset still counts from the start of the tensor data."""
         self.subject = "a tensor"
         name = self.string(MAX_NAME_BYTES)
         self.subject = f"tensor {quoted(name)}"
@@ -333,7 +332,7 @@ class _Reader:
             raise self.refuse(f"has a shape {shape} that is impossible: {problem}") from None
 
     def place(self, infos: list[TensorInfo], alignment: int) -> dict[str, TensorInfo]:
-        """Turn offsets into places in the file, holding them against its size and against each other."""
+        """Absolute offsets, checked against the file's size and for overlap."""
         base = padded(self.at, alignment)
         placed: dict[str, TensorInfo] = {}
         for info in infos:
@@ -359,7 +358,7 @@ def strings_of(part: bytes | list[str]) -> list[str]:
 
 
 def eights(raw: Bytes) -> NDArray[np.uint64]:
-    """As many whole numbers of eight bytes as there are."""
+    """The bytes as little-endian uint64, without a remainder."""
     return raw[: len(raw) // 8 * 8].view("<u8")
 
 

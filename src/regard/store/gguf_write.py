@@ -1,9 +1,8 @@
 """Metadata and named tensors → a GGUF file.
 
-In come a path, Python values by key and `Planned` tensors; out goes a file laid out as strictly as llama.cpp's own
-reader demands: tensors in order, without gaps beyond the padding, under short unique names. The header says where each
-tensor will lie, so shapes and formats are wanted first and numbers only one tensor at a time: a model is written in the
-memory of its largest tensor.
+In: a path, metadata values by key and `Planned` tensors. Out: a file as strict as llama.cpp's reader demands: tensors in
+order, without gaps beyond the padding, under short unique names. The header has each tensor's offset, so shapes and formats
+are needed first; the numbers are made one tensor at a time, so that writing needs the memory of the largest tensor only.
 """
 
 import struct
@@ -13,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from regard.errors import CheckpointError, quoted
-from regard.store.atomic import replace_file
+from regard.store.atomic_write import replace_file
 from regard.store.gguf import ALIGNMENT, ARRAY, KINDS, LETTERS, MAGIC, MAX_RANK, U32, U64, Long, padded
-from regard.store.named import Planned
-from regard.store.quant import Array, Bytes, named_format, quantise
+from regard.store.named_tensors import Planned
+from regard.store.number_formats import Bytes, named_format, quantize
 
-MAX_NAME_BYTES = 63  # what llama.cpp has room for
+MAX_NAME_BYTES = 63  # llama.cpp's limit
 
 RANGES = {
     "uint32": range(1 << 32),
@@ -30,12 +29,12 @@ RANGES = {
     "uint64": range(1 << 64),
 }
 
-Row = Planned | tuple[str, tuple[int, ...], str, Callable[[], torch.Tensor | Array]]  # a Planned, or its four parts
+Row = Planned | tuple[str, tuple[int, ...], str, Callable[[], Any]]  # a Planned, or its four parts
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A metadata value, or the elements of a list, in a kind of one's own choosing: `Typed("uint8", [0, 1])`."""
+    """A metadata value, or the elements of a list, with an explicit kind: `Typed("uint8", [0, 1])`."""
 
     kind: str
     value: object
@@ -44,7 +43,7 @@ class Typed:
 def write_gguf(path: Path | str, metadata: Mapping[str, object], tensors: Iterable[Row]) -> None:
     """Write version 3, one tensor in memory at a time, replacing `path` only when all of it is on the disk.
 
-    A value takes the first kind that holds it of bool, string, uint32 (in lists, int32), wider integers and float32,
+    A value gets the first kind that can represent it of bool, string, uint32 (in lists, int32), wider integers and float32,
     unless it is `Typed`. The alignment is always 32, so a `general.alignment` among the keys is left out.
     """
     path, plans = Path(path), [Planned(*row) for row in tensors]
@@ -82,7 +81,7 @@ def _header(metadata: Mapping[str, object], plans: list[Planned], path: Path) ->
 
 @contextmanager
 def _about(subject: str) -> Iterator[None]:
-    """Let a refusal inside the block begin with what it is about."""
+    """Prefix the message of a CheckpointError inside the block with its subject."""
     try:
         yield
     except CheckpointError as problem:
@@ -103,10 +102,10 @@ def _numbers(plan: Planned) -> Bytes:
     made = plan.make()
     if tuple(made.shape) != tuple(plan.shape):
         raise CheckpointError(f"planned with shape {tuple(plan.shape)}, made with {tuple(made.shape)}")
-    if isinstance(made, torch.Tensor):
+    if not isinstance(made, np.ndarray):  # PyTorch's
         made = made.detach().cpu()
-        made = (made.float() if made.dtype == torch.bfloat16 else made).numpy()
-    return quantise(made, plan.format)
+        made = (made.float() if str(made.dtype) == "torch.bfloat16" else made).numpy()
+    return quantize(made, plan.format)
 
 
 def _value(value: object) -> bytes:

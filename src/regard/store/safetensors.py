@@ -1,13 +1,13 @@
 """Safetensors checkpoints in Hugging Face's layout → named tensors.
 
-In comes a model directory (`model.safetensors`, or shards and their index) or one file; out goes a `Checkpoint` whose
-tensors are read when they are asked for. Each header is checked here before anything else is read, so what is wrong is said
-in a sentence naming the file and the tensor. Pickles are never opened, since opening one runs whatever program is inside.
+In: a model directory (`model.safetensors`, or shards and their index) or one file. Out: a `Checkpoint`, whose tensors are
+read on demand. Each header is validated here before anything else is read, so that an error message names the file and the
+tensor. Pickles are never opened, since unpickling runs code from the file.
 """
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, NotFound, quoted
-from regard.modelfile import open_file
-from regard.store.jsonfile import parse_object, read_json
-from regard.store.named import OpenFile
-from regard.store.quant import Bytes
+from regard.safe_open import open_file, parse_object, read_json
+from regard.store.named_tensors import OpenFile
+from regard.store.number_formats import Bytes
 
 if TYPE_CHECKING:
     import torch
@@ -33,11 +32,22 @@ MAX_RANK = 8
 # Number formats: the bytes of one number.
 SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "U32": 4, "I32": 4, "U64": 8, "I64": 8}
 SIZES |= {"F8_E4M3": 1, "F8_E5M2": 1, "F16": 2, "BF16": 2, "F32": 4, "F64": 8}
+DTYPES = {  # dtype name in PyTorch (and numpy) → number format
+    "bool": "BOOL",
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A tensor as a file's header describes it; its bytes are counted from the end of the header."""
+    """A tensor as a file's header describes it; `begin` and `end` count bytes from the end of the header."""
 
     name: str
     format: str
@@ -47,7 +57,7 @@ class Entry:
 
 
 class Checkpoint:
-    """Named tensors in one or more files, held open: replacing a file on the disk does not change what is read here."""
+    """Named tensors in one or more files (shards), held open: replacing a file does not change what is read here."""
 
     def __init__(self, files: Sequence[Path]) -> None:
         self.files = tuple(files)
@@ -88,7 +98,7 @@ class Checkpoint:
         return dtypes()[self.entry(name).format]
 
     def raw(self, name: str) -> Bytes:
-        """The bytes of a tensor as they lie in the file: a view, mapped privately (see `OpenFile`)."""
+        """The bytes of a tensor as stored: a view of a private memory map (see `OpenFile`)."""
         entry = self.entry(name)
         return self._opened[self._home[name]].data[entry.begin : entry.end]
 
@@ -97,13 +107,12 @@ class Checkpoint:
         return self._opened[self._home[name]].read(entry.begin, entry.end)
 
     def array(self, name: str) -> NDArray[np.float32]:
-        """A tensor of floating point, in float32."""
-        entry, raw = self.entry(name), self.read(name)
-        if entry.format == "BF16":
-            return (raw.view("<u2").astype(np.uint32) << 16).view(np.float32).reshape(entry.shape)
-        return (
-            raw.view({"F16": "<f2", "F32": "<f4", "F64": "<f8"}[entry.format]).astype(np.float32).reshape(entry.shape)
-        )
+        """A floating-point tensor, as float32."""
+        entry = self.entry(name)
+        if entry.format not in FLOATS:
+            raise CheckpointError(f"{self.file(name)}: tensor {quoted(name)} holds {entry.format}, not floating point.")
+        with np.errstate(all="ignore"):  # overflow gives ∞, which the loader reports
+            return FLOATS[entry.format](self.read(name)).reshape(entry.shape)
 
     def tensor(self, name: str, *, mapped: bool = False) -> "torch.Tensor":
         """The tensor in its own dtype: writing to it never reaches the disk."""
@@ -117,7 +126,7 @@ class Checkpoint:
             opened.check()
 
     def maps(self, array: Bytes) -> bool:
-        return any(opened.holds(array) for opened in self._opened)
+        return any(opened.maps(array) for opened in self._opened)
 
     def release(self) -> None:
         for opened in self._opened:
@@ -145,19 +154,23 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
 
 def _open_shards(directory: Path) -> Checkpoint:
     index = directory / INDEX
-    said = read_json(index, "the index of shards").get("weight_map")
-    if not isinstance(said, dict) or not said or not all(isinstance(file, str) for file in said.values()):
+    weight_map = read_json(index, "the index of shards").get("weight_map")
+    if (
+        not isinstance(weight_map, dict)
+        or not weight_map
+        or not all(isinstance(file, str) for file in weight_map.values())
+    ):
         raise _damaged(index, "there is no weight_map from tensor names to file names")
-    for file, name in {file: name for name, file in said.items()}.items():
+    for file, name in {file: name for name, file in weight_map.items()}.items():
         if not file.endswith(".safetensors") or set(file) & set("/\\\0"):
-            raise _damaged(index, f"tensor {quoted(name)} is put in {quoted(file)}, which is not a file beside it")
+            raise _damaged(index, f"tensor {quoted(name)} is put in {quoted(file)}, which is not a file next to it")
         if not os.path.isfile(directory / file):
             raise _damaged(index, f"tensor {quoted(name)} is put in {quoted(file)}, which is missing")
-    checkpoint = Checkpoint([directory / file for file in sorted(set(said.values()))])
+    checkpoint = Checkpoint([directory / file for file in sorted(set(weight_map.values()))])
     found = {name: checkpoint.file(name).name for name in checkpoint.names}
-    for name in (*said, *found):
-        if said.get(name) != found.get(name):
-            here, there = (quoted(files[name]) if name in files else "no file" for files in (said, found))
+    for name in (*weight_map, *found):
+        if weight_map.get(name) != found.get(name):
+            here, there = (quoted(files[name]) if name in files else "no file" for files in (weight_map, found))
             raise _damaged(index, f"tensor {quoted(name)} is put in {here}, but it is in {there}")
     return checkpoint
 
@@ -189,7 +202,7 @@ def _refuse_pickle(path: Path) -> NoReturn:
 
 
 def _read_header(path: Path) -> tuple[list[Entry], dict[str, str]]:
-    """The tensors of a file in the order of their bytes, proved to fill it exactly, and its free-form metadata."""
+    """The tensors of a file in the order of their bytes, checked to cover it exactly, and its free-form metadata."""
     try:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -256,25 +269,35 @@ def _check_layout(path: Path, entries: list[Entry], size: int) -> None:
 
 
 def _open_file(path: Path) -> OpenFile:
-    """From the end of its header on."""
+    """The file from the end of its header on."""
     opened = OpenFile(path)
     opened.start = 8 + int.from_bytes(opened.read(0, 8).tobytes(), "little")
     return opened
+
+
+def _eight_bits(raw: Bytes) -> NDArray[np.float32]:
+    """E4M3: a sign, four bits of exponent, three of fraction; no infinity, and NaN where all but the sign are 1."""
+    bits = np.arange(128)
+    exponent, fraction = bits >> 3, bits & 7
+    positive = np.where(exponent == 0, fraction * 2.0**-9, (8 + fraction) * 2.0 ** (exponent - 10.0))
+    positive[127] = np.nan
+    return np.concatenate([positive, -positive]).astype(np.float32)[raw]
+
+
+def _as_float32(kind: str) -> Callable[[Bytes], NDArray[np.float32]]:
+    return lambda raw: raw.view(kind).astype(np.float32, copy=False)
+
+
+FLOATS: dict[str, Callable[[Bytes], NDArray[np.float32]]] = {  # bytes (owned by the result) → numbers
+    "F8_E4M3": _eight_bits,
+    "F8_E5M2": lambda raw: (raw.astype(np.uint16) << 8).view(np.float16).astype(np.float32),
+    "BF16": lambda raw: (raw.view("<u2").astype(np.uint32) << 16).view(np.float32),
+    **{format: _as_float32(kind) for format, kind in {"F16": "<f2", "F32": "<f4", "F64": "<f8"}.items()},
+}
 
 
 def dtypes() -> "dict[str, torch.dtype]":
     """Number formats as PyTorch names them."""
     import torch
 
-    named = {
-        "BOOL": "bool",
-        "U8": "uint8",
-        "I8": "int8",
-        "U16": "uint16",
-        "I16": "int16",
-        "U32": "uint32",
-        "I32": "int32",
-    }
-    named |= {"U64": "uint64", "I64": "int64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F16": "float16"}
-    named |= {"BF16": "bfloat16", "F32": "float32", "F64": "float64"}
-    return {format: getattr(torch, name) for format, name in named.items()}
+    return {format: getattr(torch, name) for name, format in DTYPES.items()}

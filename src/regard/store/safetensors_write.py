@@ -1,6 +1,6 @@
 """Named tensors → a safetensors checkpoint in Hugging Face's layout: one file, or shards and their index.
 
-In: tensors, or plans to make them. Out: files that appear all together, one tensor in memory at a time.
+In: tensors, or plans to make them. Out: files that are renamed into place together; one tensor is in memory at a time.
 """
 
 import json
@@ -8,29 +8,31 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
-import torch
+import numpy as np
 
 from regard.errors import CheckpointError, quoted
-from regard.store.atomic import move_into_place, staging
-from regard.store.named import Planned
-from regard.store.safetensors import INDEX, SINGLE, SIZES, dtypes
+from regard.store.atomic_write import move_into_place, staging
+from regard.store.named_tensors import Planned
+from regard.store.number_formats import quantize
+from regard.store.safetensors import DTYPES, INDEX, SINGLE, SIZES, dtypes
 
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 
 
 def save_checkpoint(
     directory: Path | str,
-    tensors: Mapping[str, torch.Tensor | Callable[[], torch.Tensor]] | Iterable[Planned],
+    tensors: Mapping[str, Any | Callable[[], Any]] | Iterable[Planned],
     *,
     max_shard_bytes: int = 5_000_000_000,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write the tensors into `directory`, and remove files of an earlier save that are no longer part of it.
 
-    Tensors may be given as they are, or as functions that make them when their turn comes (and once before that, to
-    learn their shape), or `Planned`, which makes them once. One is held in memory at a time. All files are on the disk
-    before the first takes its name, so saving over the very checkpoint the tensors are mapped from is safe. `metadata`
+    Tensors may be given as they are, or as functions that make them when they are written (and once before, for
+    their shape), or `Planned`, which makes them once. One is in memory at a time. All files are on the disk
+    before the first is renamed, so saving over the checkpoint that the tensors are memory-mapped from is safe. `metadata`
     is text for every file's header; by default the `format` that transformers looks for.
     """
     directory = Path(directory)
@@ -45,21 +47,21 @@ def save_checkpoint(
             (stage / INDEX).write_bytes(_index(files, shards))
             files.append(INDEX)
         if any((directory / file).exists() for file in files if file != SINGLE):
-            (directory / INDEX).unlink(missing_ok=True)  # lest old and new shards are ever opened as one checkpoint
+            (directory / INDEX).unlink(missing_ok=True)  # so that old and new shards are never opened as one checkpoint
         move_into_place(stage, directory, files)
         for path in directory.iterdir():
             if path.name not in files and (path.name in {SINGLE, INDEX} or SHARD.fullmatch(path.name)):
                 path.unlink()
 
 
-def _planned(name: str, source: torch.Tensor | Callable[[], torch.Tensor]) -> Planned:
-    """A plan to write a tensor in the dtype it has."""
-    tensor = source if isinstance(source, torch.Tensor) else source()
-    format = next((format for format, dtype in dtypes().items() if dtype == tensor.dtype), None)
-    if format is None:
+def _planned(name: str, source: Any) -> Planned:
+    """A plan to write a tensor, PyTorch's or numpy's, in the dtype it has."""
+    tensor = source() if callable(source) else source
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
         raise CheckpointError(f"Tensor {quoted(name)} has dtype {tensor.dtype}, which safetensors files cannot hold.")
-    make = (lambda: source) if isinstance(source, torch.Tensor) else source
-    return Planned(name, tuple(tensor.shape), format, make)
+    make = source if callable(source) else lambda: source
+    return Planned(name, tuple(tensor.shape), DTYPES[dtype], make)
 
 
 def _check(directory: Path, plans: list[Planned]) -> None:
@@ -77,12 +79,12 @@ def _nbytes(plan: Planned) -> int:
     return math.prod(plan.shape) * SIZES[plan.format]
 
 
-def _shards(plans: list[Planned], most_bytes: int) -> list[list[Planned]]:
-    """Cut the list where a shard would become too large; a tensor larger than that has a shard to itself."""
+def _shards(plans: list[Planned], max_bytes: int) -> list[list[Planned]]:
+    """Divide the tensors into shards of at most `max_bytes`; a larger tensor gets its own shard."""
     shards: list[list[Planned]] = [[]]
     filled = 0
     for plan in plans:
-        if shards[-1] and filled + _nbytes(plan) > most_bytes:
+        if shards[-1] and filled + _nbytes(plan) > max_bytes:
             shards.append([])
             filled = 0
         shards[-1].append(plan)
@@ -102,7 +104,7 @@ def _index(files: list[str], shards: list[list[Planned]]) -> bytes:
 
 
 def write_file(path: Path, plans: list[Planned], metadata: Mapping[str, str]) -> None:
-    """The length of the header u64, the header padded to 8 bytes, the tensors; wider numbers first, so all are aligned."""
+    """Write one file: header length u64, header padded to 8 bytes, tensors; wider numbers first, so all are aligned."""
     plans = sorted(plans, key=lambda plan: -SIZES[plan.format])
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
@@ -119,10 +121,20 @@ def write_file(path: Path, plans: list[Planned], metadata: Mapping[str, str]) ->
 
 
 def _numbers(plan: Planned) -> memoryview:
-    made = torch.as_tensor(plan.make())
+    made = plan.make()
     if tuple(made.shape) != tuple(plan.shape):
         raise CheckpointError(
             f"Tensor {quoted(plan.name)} was planned with shape {tuple(plan.shape)}, made with {tuple(made.shape)}."
         )
+    if isinstance(made, np.ndarray):
+        if made.dtype == np.float32 and plan.format in ("F16", "BF16"):
+            try:
+                return quantize(made, plan.format).reshape(-1).data
+            except CheckpointError as problem:
+                raise CheckpointError(f"Tensor {quoted(plan.name)} cannot be written: {problem}.") from None
+        assert DTYPES[str(made.dtype)] == plan.format
+        return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
+    import torch
+
     flat = made.detach().to("cpu", dtypes()[plan.format]).contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data

@@ -1,1 +1,1 @@
-"""Text ⇄ ids: the first and the last room of the walk."""
+"""Text ⇄ ids: tokenizers, chat templates, streaming decode."""

@@ -1,7 +1,7 @@
-"""The tokenizer keys of a GGUF file, checked, and the pipelines they stand for.
+"""The tokenizer metadata of a GGUF file, validated, and the `tokenizers` pipelines it describes.
 
 In: the `tokenizer.*` metadata. Out: a `Vocabulary`, and a `tokenizers.Tokenizer` with llama.cpp's ids. Three kinds
-exist: "gpt2" (byte-level BPE with merges), "llama" (SentencePiece BPE, whose merges follow from the scores of its
+exist: "gpt2" (byte-level BPE with merges), "llama" (SentencePiece BPE, whose BPE merges follow from the scores of its
 pieces) and "bert" (WordPiece).
 """
 
@@ -16,11 +16,11 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from regard.errors import TokenizerError, quoted
-from regard.text.checks import check_lengths
-from regard.text.legacy import bert_frame, bos_eos_frame
-from regard.text.splits import SPLITS, Split
+from regard.text.legacy_vocab import bert_post_processor, bos_eos_post_processor
+from regard.text.pretokenizers import SPLITS, Split
+from regard.text.tokenizer_checks import check_lengths
 
-MOST_SPLITS = 100_000_000  # characters in all ways to cut all pieces in two; real vocabularies have up to 20 million
+MAX_SPLITS = 100_000_000  # characters in all ways to cut all pieces in two; real vocabularies have up to 20 million
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 SPACE = "▁"  # SentencePiece's visible space; in WordPiece vocabularies the mark of a word's start
 
@@ -34,7 +34,7 @@ ID_KEYS = {
     "cls": "cls",
     "mask": "mask",
 }
-# what llama.cpp assumes where a file is silent
+# llama.cpp's defaults where a file has no such key
 _DEFAULT_IDS: dict[str, dict[str, int]] = {
     "gpt2": {},
     "llama": {"bos": 1, "eos": 2, "unk": 0},
@@ -43,7 +43,7 @@ _DEFAULT_IDS: dict[str, dict[str, int]] = {
 
 
 class Keys:
-    """Typed access to metadata from a stranger's file."""
+    """Typed access to untrusted metadata."""
 
     def __init__(self, metadata: Mapping[str, Any], where: str):
         self.metadata = metadata
@@ -117,7 +117,8 @@ class Vocabulary:
             )
         return SPLITS[self.pre]
 
-    def end(self, role: str) -> tuple[str, int]:
+    def special(self, role: str) -> tuple[str, int]:
+        """The special token with this role, and its id."""
         if role not in self.ids:
             raise TokenizerError(f"{self.where} adds a {role} token to every text but does not say which one it is.")
         return self.tokens[self.ids[role]], self.ids[role]
@@ -140,7 +141,7 @@ def read(keys: Keys) -> Vocabulary:
     for role, stem in ID_KEYS.items():
         if (i := keys.index(f"tokenizer.ggml.{stem}_token_id", len(tokens))) is not None:
             ids[role] = i
-    if model == "bert":  # where a text starts with BOS, BERT's starts with CLS: newer files say it this way
+    if model == "bert":  # newer files give CLS, with which BERT's texts start, as BOS
         bos = ids.pop("bos", ids.get("cls"))
         if "tokenizer.ggml.cls_token_id" not in keys.metadata and bos is not None:
             ids["cls"] = bos
@@ -165,14 +166,14 @@ def read(keys: Keys) -> Vocabulary:
         ids,
         flags,
     )
-    if len(vocab.table) < len(tokens):  # where each stands last
+    if len(vocab.table) < len(tokens):  # duplicates: the table has the last id of each
         twice = next(token for i, token in enumerate(tokens) if vocab.table[token] != i)
         raise keys.damaged("tokenizer.ggml.tokens", f"the token {quoted(twice)} is in it twice")
     return vocab
 
 
 class Merges(Sequence[tuple[str, str]]):
-    """Pairs of tokens, each made when it is asked for: all of them would be many megabytes that leave holes behind."""
+    """BPE merges as pairs of tokens, made lazily: all of them at once would fragment many megabytes of memory."""
 
     def __init__(self, keys: Keys) -> None:
         self.spelled: list[str] = keys.array("tokenizer.ggml.merges", str)
@@ -199,7 +200,7 @@ def _byte_level(vocab: Vocabulary) -> tokenizers.Tokenizer:
     try:
         model = models.BPE(table, vocab.merges, ignore_merges=vocab.split.whole_words)
     except Exception:
-        check_merges(vocab.merges, table, vocab.where)  # which says it in a sentence
+        check_merges(vocab.merges, table, vocab.where)  # raises a TokenizerError that says which
         raise
     raw = tokenizers.Tokenizer(model)
     if vocab.split.nfc:
@@ -234,21 +235,21 @@ def _sentencepiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
 
 
 def merges_by_score(vocab: Vocabulary) -> list[tuple[str, str]]:
-    """Every pair of pieces that makes a piece, best piece first.
+    """BPE merges from SentencePiece scores: every pair of pieces that forms a piece, the best score first.
 
-    SentencePiece always joins the neighbours whose union scores best, the leftmost on a tie. Among the ways to make one
-    piece the longer left half goes first, which amounts to the leftmost.
+    SentencePiece always joins the neighbours whose union scores best, the leftmost on a tie. Among the merges that form one
+    piece the longest left half is first, which is equivalent to the leftmost.
     """
     pieces = {
         token: score
         for token, kind, score in zip(vocab.tokens, vocab.types, vocab.scores, strict=True)
-        if kind in (NORMAL, USER_DEFINED, UNUSED)  # control and byte tokens are never made from text
+        if kind in (NORMAL, USER_DEFINED, UNUSED)  # control and byte tokens are never formed by merges
     }
-    if sum(len(piece) ** 2 for piece in pieces) > MOST_SPLITS:
+    if sum(len(piece) ** 2 for piece in pieces) > MAX_SPLITS:
         raise TokenizerError(
-            f"{vocab.where} has pieces so long that there are too many ways to make them; no honest vocabulary has such."
+            f"{vocab.where} has pieces so long that there are too many ways to split them, as no real vocabulary has."
         )
-    same = dict(zip(pieces, pieces, strict=True))  # the pieces themselves, where a slice would be a copy
+    same = dict(zip(pieces, pieces, strict=True))  # the pieces themselves instead of new slices, to save memory
     ranked = [
         (-score, -cut, -len(piece), left, right)
         for piece, score in pieces.items()
@@ -260,7 +261,7 @@ def merges_by_score(vocab: Vocabulary) -> list[tuple[str, str]]:
 
 
 def _wordpiece(vocab: Vocabulary) -> tokenizers.Tokenizer:
-    raw = tokenizers.Tokenizer(models.WordPiece(vocab.table, unk_token=vocab.end("unk")[0]))
+    raw = tokenizers.Tokenizer(models.WordPiece(vocab.table, unk_token=vocab.special("unk")[0]))
     lowercase = vocab.flags.get("normalizer.lowercase", True)
     raw.normalizer = normalizers.BertNormalizer(
         lowercase=lowercase, strip_accents=vocab.flags.get("normalizer.strip_accents", lowercase)
@@ -281,13 +282,13 @@ def _from_phantom(token: str, kind: int) -> str:
 BUILDERS = {"gpt2": _byte_level, "llama": _sentencepiece, "bert": _wordpiece}
 
 
-def frame(vocab: Vocabulary) -> processors.PostProcessor:
-    """What goes around a text."""
+def post_processor(vocab: Vocabulary) -> processors.PostProcessor:
+    """The post-processor, which adds special tokens around a text."""
     if vocab.model == "bert":
-        return bert_frame(vocab.end("cls"), vocab.end("sep"))
+        return bert_post_processor(vocab.special("cls"), vocab.special("sep"))
     if vocab.pre == "roberta-bpe":
-        return processors.RobertaProcessing(vocab.end("eos"), vocab.end("bos"), add_prefix_space=False)
+        return processors.RobertaProcessing(vocab.special("eos"), vocab.special("bos"), add_prefix_space=False)
     default = vocab.model == "llama" or vocab.split.adds_bos
-    bos = vocab.end("bos") if vocab.flags.get("add_bos_token", default) else None
-    eos = vocab.end("eos") if vocab.flags.get("add_eos_token", False) else None
-    return bos_eos_frame(bos, eos)
+    bos = vocab.special("bos") if vocab.flags.get("add_bos_token", default) else None
+    eos = vocab.special("eos") if vocab.flags.get("add_eos_token", False) else None
+    return bos_eos_post_processor(bos, eos)

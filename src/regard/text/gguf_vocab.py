@@ -1,8 +1,8 @@
 """A GGUF file's metadata ⇄ a tokenizer.
 
-In: the `tokenizer.*` keys of a GGUF file. Out: the tokenizer they describe; and the way back, for writing. GGUF names a
-split rule instead of describing one and stores SentencePiece scores instead of merges, so not every tokenizer can be
-said in it: what is about to be written is read back first, and refused if that gives another tokenizer.
+In: the `tokenizer.*` keys of a GGUF file. Out: the tokenizer they describe; and the inverse, for writing. GGUF names a
+pre-tokenizer instead of describing one and stores SentencePiece scores instead of BPE merges, so it cannot express every
+tokenizer: metadata to be written is parsed again first, and refused if that gives another tokenizer.
 """
 
 import json
@@ -13,7 +13,6 @@ import tokenizers
 from tokenizers import AddedToken
 
 from regard.errors import TokenizerError
-from regard.text.checks import check_added
 from regard.text.gguf_read import (
     BUILDERS,
     BYTE,
@@ -26,13 +25,14 @@ from regard.text.gguf_read import (
     USER_DEFINED,
     Keys,
     Vocabulary,
-    frame,
+    post_processor,
     read,
 )
+from regard.text.pretokenizers import SPLITS
 from regard.text.reading import guarded
-from regard.text.splits import SPLITS
-from regard.text.stream import is_byte_piece
+from regard.text.stream_decoder import is_byte_piece
 from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_checks import check_added
 
 Stage = dict[str, Any] | None
 
@@ -52,9 +52,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any], where: str) -> Tokenizer:
 
 
 def pipeline(vocab: Vocabulary) -> tuple[tokenizers.Tokenizer, int, dict[str, int]]:
-    """The library's tokenizer, how many tokens it has, and the ids of those that have a role.
+    """The library's tokenizer, its number of tokens, and the ids of special tokens by role.
 
-    Afterwards nothing is left of the vocabulary's many small strings, and what is made then does not lie between them.
+    A function of its own, so that the vocabulary's many small strings are freed before anything else is allocated.
     """
     raw = guarded(vocab.where, lambda: BUILDERS[vocab.model](vocab))
     added = [
@@ -64,7 +64,7 @@ def pipeline(vocab: Vocabulary) -> tuple[tokenizers.Tokenizer, int, dict[str, in
     ]
     check_added([token for token, _ in added], vocab.where)
     raw.add_tokens([AddedToken(token, special=kind != USER_DEFINED, normalized=False) for token, kind in added])
-    raw.post_processor = guarded(vocab.where, lambda: frame(vocab))
+    raw.post_processor = guarded(vocab.where, lambda: post_processor(vocab))
     return raw, len(vocab.tokens), vocab.ids
 
 
@@ -92,7 +92,7 @@ def gguf_vocab(tokenizer: Tokenizer, n_rows: int | None = None) -> dict[str, Any
         if role in tokenizer.specials:
             metadata[f"tokenizer.ggml.{stem}_token_id"] = tokenizer.raw.token_to_id(tokenizer.specials[role])
     if model == "bert" and tokenizer.cls_id is not None:
-        metadata["tokenizer.ggml.bos_token_id"] = tokenizer.cls_id  # where llama.cpp looks for it
+        metadata["tokenizer.ggml.bos_token_id"] = tokenizer.cls_id  # the key that llama.cpp reads
     else:
         metadata |= _ends(tokenizer)
     if tokenizer.chat_template is not None:
@@ -120,7 +120,7 @@ def _kind(data: dict[str, Any], tokenizer: Tokenizer) -> tuple[str, str]:
 
 
 def _essence(stage: Stage) -> Stage:
-    """A stage without what does not change ids."""
+    """A stage without the settings that do not affect ids."""
     if stage is None or stage == {"type": "Sequence", "normalizers": []}:
         return None
     stage = {key: value for key, value in stage.items() if key not in ("trim_offsets", "invert")}
@@ -148,7 +148,7 @@ def _tokens(tokenizer: Tokenizer, data: dict[str, Any], n_rows: int) -> tuple[li
 
 
 def _scores(tokens: list[str], merges: list[list[str]]) -> list[float]:
-    """Scores that put pieces in the order of their merges; a piece no merge makes keeps out of the way.
+    """Scores that order pieces as their merges; a piece that no merge forms gets the lowest score.
 
     Pieces whose merges alternate had the same score.
     """
@@ -164,7 +164,7 @@ def _scores(tokens: list[str], merges: list[list[str]]) -> list[float]:
 
 
 def _wordpiece_flags(normalizer: Stage) -> dict[str, bool]:
-    """Only what differs from llama.cpp's habit of lowercasing and stripping accents."""
+    """The normalizer's flags, only where they differ from llama.cpp's defaults (lowercase, strip accents)."""
     lowercase = (normalizer or {}).get("lowercase") is True
     strip = (normalizer or {}).get("strip_accents")
     strip = lowercase if strip is None else strip
@@ -179,7 +179,7 @@ def _to_phantom(token: str, kind: int) -> str:
 
 
 def _ends(tokenizer: Tokenizer) -> dict[str, bool]:
-    """Whether texts get a BOS and an EOS, read off one that does."""
+    """Whether BOS and EOS are added to texts, determined by encoding one."""
     bare = tokenizer.encode("a", add_special=False)
     framed = tokenizer.encode("a")
     for bos in (False, True):
@@ -191,7 +191,7 @@ def _ends(tokenizer: Tokenizer) -> dict[str, bool]:
 
 
 def _read_back(metadata: dict[str, Any], tokenizer: Tokenizer, data: dict[str, Any]) -> None:
-    """Law: what a reader will make of the file is the tokenizer we have."""
+    """Check that the metadata, parsed again, gives the same tokenizer; otherwise refuse."""
     reread = tokenizer_from_gguf(metadata, tokenizer.where)
     if reread.encode("a") != tokenizer.encode("a"):
         raise _refusal(tokenizer, "GGUF cannot express what it puts around a text")
@@ -209,7 +209,7 @@ def _read_back(metadata: dict[str, Any], tokenizer: Tokenizer, data: dict[str, A
 
 
 def _plain(part: Any) -> Any:
-    if isinstance(part, list):  # added tokens: whether normalised text may spell them is lost
+    if isinstance(part, list):  # added tokens: GGUF does not store their `normalized` flag
         return [{"id": t["id"], "content": t["content"], "special": t["special"]} for t in part]
     return _essence(part)
 

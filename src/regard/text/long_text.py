@@ -1,98 +1,104 @@
-"""Long texts: where they can be cut so that the pieces' ids are the whole's, and how long one can be that fits.
+"""Tokenizing long texts in pieces: where a text can be split without changing its ids, and when it has too many tokens.
 
-In: a `tokenizers.Tokenizer`. Out: the pieces of a text, and the most characters that so many tokens can stand for. A text
-in pieces is given up as soon as it has more tokens than fit, and takes the memory of one piece.
+In: a `tokenizers.Tokenizer`. Out: the pieces of a text, and whether its bytes alone imply more than so many tokens
+(`token_bounds`). Encoding in pieces stops as soon as a text has too many tokens, and needs the memory of one piece.
 
-A text is cut before a space that follows a letter or a sign, in two kinds of pipeline; everything else stays in one piece.
+A text is split before a space that follows a letter or a punctuation mark, in two kinds of pipeline, in the first also
+before a newline that follows a letter or a digit; in other pipelines it stays in one piece.
 
-*Where the pre-tokenizer cuts there anyway* (ByteLevel's and the other known regular expressions, BERT's and the like, which
-split at spaces, and Metaspace). What is before the cut and what is after it do not touch the other's tokens, because
+*Where the pre-tokenizer splits there anyway* (ByteLevel's and the other known regular expressions, BERT's and the like,
+which split at spaces, and Metaspace). The text before the split and the text after it do not affect each other's tokens,
+because
 
-- the normalisers allowed here change characters one by one or by Unicode's normal forms, in which a space neither changes
-  nor joins with its neighbours;
-- no match of the regular expressions has a space after something else; they look ahead past spaces only
+- the normalizers allowed here change characters one by one or by Unicode's normal forms, in which a space neither changes
+  nor combines with its neighbours;
+- no match of the regular expressions has a space after a non-space, nor a newline after a letter or a digit (some have one
+  after punctuation, and Metaspace does not split at one: there it is not a split point); they look ahead past spaces only
   (`\\s+(?!\\S)`) and never back; a repetition of other characters ends at a space as it does at the end of the text; and
-  every other character is in some match, so none is left over with the space;
-- a part that begins with a space gets no other before it (`add_prefix_space`, Metaspace's `prepend_scheme`).
+  every other character is in some match, so none is left unmatched with the space;
+- a piece that begins with a space gets no further one (`add_prefix_space`, Metaspace's `prepend_scheme`); one that begins
+  with a newline would, so where spaces are added newlines are not split points either.
 
-*Where all of a text is one word to BPE* (Llama's SentencePiece: spaces become `▁`, no pre-tokenizer). If no token has a
-letter with `▁` after it, no merge reaches over the cut, and BPE does on either side what it would do alone. If a `▁` is put
-before every text, then also before the part after the cut: there the cut takes the place of the space.
+*Where a whole text is one word to BPE* (Llama's SentencePiece: spaces become `▁`, no pre-tokenizer). If no token has a
+letter followed by `▁`, no BPE merge crosses the split, and BPE works on either side independently. If the normalizer
+prepends `▁` to every text, it also does to the piece after the split: there the split replaces the space.
 
-Added tokens are matched before all this, so none that a text may spell can have a space after something else, nor take in
-spaces beside it that the cut divides.
+Added tokens are matched before all this, so none that a text may spell may contain a space after a non-space, nor absorb
+neighbouring spaces (lstrip, rstrip) at a split.
 """
 
 import json
 import operator
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
 
-from regard.text.splits import SPLITS, WORD_SPLITS
-from regard.text.stream import BYTE_OF
+from regard.text.pretokenizers import SPLITS, WORD_SPLITS
+from regard.text.token_bounds import MARK, SHRINKING, Bound, bounds_of, have_more, marks_spaces
 
-LONG = 8192  # characters: what is shorter takes a few milliseconds in one piece
-MARK = "▁"
-# Letters since Unicode's first versions, so that every library calls them so, and under every normal form
+LONG = 8192  # characters: shorter texts take a few milliseconds in one piece
+WINDOW = 1 << 16  # characters searched for a split point before the GIL is released
+# Letters in every Unicode version and under every normal form, so that all libraries agree on them
 LETTERS = "A-Za-zа-ик-яА-ИК-Я一-龥가-힣"
 VISIBLE = f"!-~{LETTERS}"
 ACROSS = re.compile(f"[{LETTERS}]{MARK}")
-MOST_PARTS = 4  # of a character that Unicode composes
-# Characters before normalisation for each one after it, at most
-SHRINKING = {"NFC": MOST_PARTS, "NFKC": MOST_PARTS, "NFD": 1, "NFKD": 1, "Lowercase": 1}
 HARMLESS = {*SHRINKING, "StripAccents", "BertNormalizer"}
 AT_SPACES = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
-SPELLED_BYTES = {f"<0x{byte:02X}>" for byte in range(256)}
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """after: the characters after which a text may be cut at a space; fewer, if the first set does not go with an added
-    token. dropped: whether the space belongs to no piece. per_token: the characters that one token can stand for, or None
-    where there is no such number (an unknown word of any length is one token to WordPiece). lost: characters that no token
-    stands for, since BPE leaves out what it has no token for."""
+    """How a tokenizer's long texts may be split. after: sets of characters after which a space is a split point; the first
+    is used, the next if an added token rules it out. dropped: whether the space belongs to no piece. lines: whether
+    newlines are split points too. bounds: lower bounds on the number of tokens."""
 
     after: tuple[str, ...] = ()
     dropped: bool = False
-    per_token: int | None = None
-    lost: str = ""
+    lines: bool = False
+    bounds: tuple[Bound, ...] = ()
 
     def pieces(self, text: str) -> Iterator[str]:
-        """A text as it may be cut; no piece is longer than need be."""
+        """The pieces of a text, each as short as possible above `LONG` characters."""
         begin = 0
         if self.after:
-            cut = re.compile(f"(?<=[{self.after[0]}]) " + f"(?=[{self.after[0]}])" * self.dropped)
-            while found := cut.search(text, begin + LONG):
-                yield text[begin : found.start()]
-                begin = found.start() + self.dropped
+            cuts = [f" (?<=[{self.after[0]}] )" + f"(?=[{self.after[0]}])" * self.dropped]
+            if self.lines and self.after[0] == VISIBLE:
+                cuts.append(rf"\n(?<=[0-9{LETTERS}]\n)")
+            cut, look = re.compile("|".join(cuts)), LONG
+            while look < len(text):
+                # a window at a time: a search holds the GIL until it ends
+                if found := cut.search(text, look, look + WINDOW + self.dropped):
+                    yield text[begin : found.start()]
+                    begin = found.start() + self.dropped
+                    look = begin + LONG
+                else:
+                    look += WINDOW
         yield text[begin:]
 
     def has_more(self, text: str, tokens: int) -> bool:
-        """Whether a text surely has more than so many tokens, judged by its characters alone."""
-        most = None if self.per_token is None else tokens * self.per_token
-        return most is not None and len(text) > most and len(text) - sum(map(text.count, self.lost)) > most
+        """Whether a text certainly has more than so many tokens, by its bytes alone."""
+        return have_more(self.bounds, text, tokens)
 
     def of(self, encoder: tokenizers.Tokenizer) -> "Pipeline":
-        """The same with this encoder's added tokens."""
+        """The same pipeline, restricted by this encoder's added tokens."""
         added = encoder.get_added_tokens_decoder().values()
         spelled = [token for token in added if not (token.special and encoder.encode_special_tokens)]
         after = tuple(each for each in self.after if all(self._allows(each, token, encoder) for token in spelled))
-        per_token = self.per_token
-        if per_token is not None and spelled:
-            per_token = max(per_token, MOST_PARTS * max(len(token.content) for token in spelled))
-        endless = any(token.lstrip or token.rstrip for token in spelled)  # with all the spaces beside it
-        return replace(self, after=after, per_token=None if endless else per_token)
+        bounds = [
+            bound.with_spelled(spelling for token in spelled for spelling in _spellings(token, encoder))
+            for bound in self.bounds
+        ]
+        if any(token.lstrip or token.rstrip for token in spelled):  # absorbs all neighbouring whitespace
+            bounds = [bound for bound in bounds if not bound.counts_whitespace()]
+        return Pipeline(after, self.dropped, self.lines, tuple(bounds))
 
     def _allows(self, after: str, token: tokenizers.AddedToken, encoder: tokenizers.Tokenizer) -> bool:
-        """Whether an added token neither reaches over a cut nor takes in the space there."""
-        spellings = {token.content}
-        if token.normalized and encoder.normalizer is not None:
-            spellings.add(encoder.normalizer.normalize_str(token.content))
-        if self.dropped:  # the space goes, so neither it nor the letter after it may begin a token
+        """Whether an added token neither crosses a split nor absorbs the space there."""
+        spellings = _spellings(token, encoder)
+        if self.dropped:  # the space is dropped, so neither it nor the letter after it may begin a token
             return not token.normalized and not token.rstrip and not re.match(rf"[\s{after}]", token.content)
         across = any(re.search(rf"\S\s|{ACROSS.pattern}", spelling) for spelling in spellings)
         takes = token.rstrip and any(re.search(f"[{after}]$", spelling) for spelling in spellings)
@@ -103,43 +109,34 @@ class Pipeline:
 def pipeline_of(raw: tokenizers.Tokenizer) -> Pipeline:
     normal, before = _steps(raw.normalizer, "normalizers"), _steps(raw.pre_tokenizer, "pretokenizers")
     kinds = [stage["type"] for stage in normal]
-    model, vocab = raw.model, raw.get_vocab(with_added_tokens=False)
+    model = raw.model
     if getattr(model, "dropout", None):
-        return Pipeline()  # ids are drawn at random
-    if not before and isinstance(model, tokenizers.models.BPE) and kinds in (["Replace"], ["Prepend", "Replace"]):
-        marks = normal[-1]["pattern"] == {"String": " "} and normal[-1]["content"] == MARK
-        marks = marks and normal[0].get("prepend", MARK) == MARK and MARK in vocab
-        lossless = model.byte_fallback and vocab.keys() >= SPELLED_BYTES
+        return Pipeline()  # BPE dropout: ids are random
+    bounds = bounds_of(raw, normal, before)
+    if not before and isinstance(model, tokenizers.models.BPE) and marks_spaces(normal):
+        vocab = raw.get_vocab(with_added_tokens=False)
         affixes = model.ignore_merges or model.continuing_subword_prefix or model.end_of_word_suffix
-        alone = marks and not affixes and not any(ACROSS.search(token) for token in vocab)
-        per_token = max(map(len, vocab)) if marks and lossless else None
-        return Pipeline((LETTERS,) if alone else (), len(kinds) == 2, per_token)
+        alone = MARK in vocab and not affixes and not any(ACROSS.search(token) for token in vocab)
+        return Pipeline((LETTERS,) if alone else (), len(kinds) == 2, False, bounds)
     after = (VISIBLE, LETTERS) if set(kinds) <= HARMLESS and _splits_words(before) else ()
-    lossless = isinstance(model, tokenizers.models.BPE) and set(kinds) <= SHRINKING.keys() and _keeps_all(before)
-    missing = [byte for letter, byte in BYTE_OF.items() if letter not in vocab]
-    if not lossless or not vocab or any(0x80 <= byte < 0xC0 for byte in missing):
-        return Pipeline(after)
-    # every character but these has a byte with a token: one beyond ASCII has bytes from 0x80 to 0xBF
-    lost = "".join(chr(byte) for byte in missing if byte < 0x80)
-    return Pipeline(after, False, max(map(len, vocab)) * max([1, *(SHRINKING[kind] for kind in kinds)]), lost)
+    lines = not any(_is_metaspace(stage) or stage.get("add_prefix_space") for stage in before)
+    return Pipeline(after, False, lines, bounds)
+
+
+def _spellings(token: tokenizers.AddedToken, encoder: tokenizers.Tokenizer) -> set[str]:
+    """The spellings of an added token in a text, before and after normalization."""
+    normal = token.normalized and encoder.normalizer is not None
+    return {token.content, encoder.normalizer.normalize_str(token.content)} if normal else {token.content}
 
 
 def _splits_words(stages: list[dict[str, Any]]) -> bool:
-    """Whether a pre-tokenizer cuts before every space that follows something else, whatever is before and after that."""
+    """Whether a pre-tokenizer splits before every space that follows a non-space, whatever the context."""
     known = WORD_SPLITS.union(*(split.regexes for split in SPLITS.values()))
     splits = [each["type"] in AT_SPACES or _regex(each) in WORD_SPLITS or _is_metaspace(each) for each in stages]
     local = [each["type"] == "Digits" or _regex(each) in known for each in stages]
     if stages and stages[-1]["type"] == "ByteLevel":  # which writes spaces in another way, so nothing may come after it
         splits[-1], local[-1] = stages[-1]["use_regex"], True
     return any(splits) and all(map(operator.or_, splits, local))
-
-
-def _keeps_all(stages: list[dict[str, Any]]) -> bool:
-    """Whether everything in a text reaches the model, as the bytes it is made of."""
-    *before, last = stages or [{"type": None}]
-    return last["type"] == "ByteLevel" and all(
-        each["type"] == "Digits" or (each["type"] == "Split" and each["behavior"] != "Removed") for each in before
-    )
 
 
 def _regex(stage: dict[str, Any]) -> str | None:
@@ -152,7 +149,7 @@ def _is_metaspace(stage: dict[str, Any]) -> bool:
 
 
 def _steps(stage: Any, children: str) -> list[dict[str, Any]]:
-    """A pipeline's part as the list of its steps."""
+    """The steps of a normalizer or pre-tokenizer, sequences flattened."""
     if stage is None:
         return []
     steps, flat = [json.loads(stage.__getstate__())], list[dict[str, Any]]()

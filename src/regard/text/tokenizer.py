@@ -1,14 +1,14 @@
 """The tokenizer: text ⇄ ids, over the `tokenizers` library.
 
-In: a `tokenizers.Tokenizer` and what its files say about it. Out: one class the rest of the package uses. It adds what
-the library leaves open: text that spells a control token stays text, ids outside the vocabulary and text that is not
-Unicode are refused, and decoding can be streamed.
+In: a `tokenizers.Tokenizer` and its settings. Out: the `Tokenizer` class that the rest of the package uses. It adds to the
+library: text that spells a special (control) token stays text, ids outside the vocabulary and invalid Unicode are refused,
+and decoding can be streamed (`stream`).
 """
 
 import json
 import operator
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,22 +17,22 @@ import tokenizers
 from tokenizers import pre_tokenizers
 
 from regard.errors import TokenizerError, TooLong, quoted
-from regard.text.control import SPECIAL_ROLES, special_tokens, text_twin
-from regard.text.files import read_directory
+from regard.text.control_tokens import SPECIAL_ROLES, special_tokens, text_twin
 from regard.text.long_text import LONG, Pipeline, pipeline_of
 from regard.text.reading import guarded
-from regard.text.stream import Stream, clean_up, decoder_steps, is_byte_piece, piece_bytes
+from regard.text.stream_decoder import StreamDecoder, clean_up, decoder_steps, is_byte_piece, piece_bytes
+from regard.text.tokenizer_files import read_directory
 
 
 class Tokenizer:
     """Text ⇄ ids.
 
-    `ids` are those that have a token, where they are known already; `specials` maps roles ("bos", "eos", …) to token
-    spellings; `chat_templates` maps names to Jinja templates, the usual one being "default"; `where` is what error
-    messages call this tokenizer, normally its file.
+    `ids` are the ids that have a token, if known already; `specials` maps roles ("bos", "eos", …) to token
+    spellings; `chat_templates` maps names to Jinja templates, usually one named "default"; `where` names this
+    tokenizer in error messages, normally its file.
 
     By default a text that spells a control token (`<|im_end|>`, `[SEP]`) is encoded as the characters it is made of;
-    `allow_control=True` reads such spellings as the tokens they name.
+    `allow_control=True` encodes such spellings as special tokens.
     """
 
     def __init__(
@@ -57,17 +57,17 @@ class Tokenizer:
         ids = self.vocab.values() if ids is None else ids
         self.n_tokens, self.n_vocab = len(ids), max(ids, default=-1) + 1
         self.special_ids = frozenset(special_tokens(raw))
-        self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation is the writer's own
+        self._clean = clean_up_spaces and self.kind != "bpe"  # in BPE a space before punctuation was in the text
         for role, token in self.specials.items():
             if raw.token_to_id(token) is None:
                 raise TokenizerError(f"{where} names {quoted(token)} as its {role} token, but no token is spelled so.")
         self._plain = guarded(where, lambda: text_twin(raw))
-        # a broken post-processor shows here, not in the middle of a run
+        # so that a broken post-processor fails here, not in the middle of a run
         for i in guarded(where, lambda: raw.encode("a").ids + raw.encode("a", "a").ids):
             if raw.id_to_token(i) is None:
                 raise TokenizerError(f"{where} puts the id {i} around texts, but none of its tokens has that id.")
 
-    # ── what it is ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── properties ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def kind(self) -> str:
@@ -76,7 +76,7 @@ class Tokenizer:
 
     @property
     def vocab(self) -> dict[str, int]:
-        """Every token's id, in a new dictionary: the library keeps the words, and a second copy would be megabytes."""
+        """Token → id, in a new dictionary each time: the library has the vocabulary, a second copy takes megabytes."""
         return self.raw.get_vocab(with_added_tokens=True)
 
     def without_token(self, n_rows: int) -> tuple[int, ...]:
@@ -122,8 +122,13 @@ class Tokenizer:
 
     @property
     def plain(self) -> tokenizers.Tokenizer:
-        """The twin that reads every control token's spelling as text."""
+        """The twin tokenizer that encodes every special token's spelling as text."""
         return self._plain
+
+    @property
+    def cleans_up(self) -> bool:
+        """Whether decoding removes the spaces before punctuation."""
+        return self._clean
 
     def check_vocab(self, n_rows: int) -> None:
         """Refuse a vocabulary that does not fit an embedding of `n_rows` rows."""
@@ -139,27 +144,34 @@ class Tokenizer:
     def encode(
         self, text: str, *, add_special: bool = True, allow_control: bool = False, most: int | None = None
     ) -> list[int]:
-        """A text's ids. A long one that has more than `most` is refused (`TooLong`) as soon as that is certain."""
-        encoder, long_texts = (self.raw, self._long_with_control) if allow_control else (self._plain, self._long)
-        return self.encode_by(encoder, long_texts, self._unicode(text), add_special, most)
+        """A text's ids. A long text with more than `most` ids is refused (`TooLong`) as soon as that is certain."""
+        encoder = self.raw if allow_control else self._plain
+        return self.encode_by(encoder, lambda: self._long_texts(allow_control), self._unicode(text), add_special, most)
 
     def encode_by(
-        self, encoder: tokenizers.Tokenizer, long_texts: Pipeline, text: str, add_special: bool, most: int | None
+        self,
+        encoder: tokenizers.Tokenizer,
+        long_texts: Callable[[], Pipeline],
+        text: str,
+        add_special: bool,
+        most: int | None,
     ) -> list[int]:
-        """The ids that a twin of this tokenizer gives.
+        """The ids by a twin of this tokenizer (see control_tokens.py).
 
-        Long texts go to `encode_batch_fast`, which lets go of Python's lock; `encode` does not.
+        long_texts: called for a long text only, since its bounds are computed from the whole vocabulary (0.1 s). Long texts
+        are encoded by `encode_batch_fast`, which releases the GIL; `encode` does not.
         """
         if len(text) <= LONG:
             return guarded(self.where, lambda: encoder.encode(text, add_special_tokens=add_special)).ids
-        if most is not None and long_texts.has_more(text, most):
+        pipeline = long_texts()
+        if most is not None and pipeline.has_more(text, most):
             raise _too_long(most)
-        if add_special and self._frame is None:
+        if add_special and self._added_ids is None:
             (encoding,) = guarded(self.where, lambda: encoder.encode_batch_fast([text], add_special_tokens=True))
             return encoding.ids
-        before, after = self._frame if add_special and self._frame else ([], [])
+        before, after = self._added_ids if add_special and self._added_ids else ([], [])
         ids = list(before)
-        for piece in long_texts.pieces(text):
+        for piece in pipeline.pieces(text):
             encoded = guarded(self.where, lambda: encoder.encode_batch_fast([piece], add_special_tokens=False))  # noqa: B023
             ids += encoded[0].ids
             if most is not None and len(ids) > most:
@@ -167,10 +179,12 @@ class Tokenizer:
         return ids + after
 
     def check_length(self, text: str, most: int | None, *, allow_control: bool = False) -> None:
-        """Refuse a text that by its length alone has more than `most` tokens."""
-        long_texts = self._long_with_control if allow_control else self._long
-        if most is not None and len(text) > LONG and long_texts.has_more(text, most):
+        """Refuse (`TooLong`) a text that certainly has more than `most` tokens, without encoding it."""
+        if most is not None and len(text) > LONG and self._long_texts(allow_control).has_more(text, most):
             raise _too_long(most)
+
+    def _long_texts(self, allow_control: bool) -> Pipeline:
+        return self._long_with_control if allow_control else self._long
 
     @cached_property
     def _long(self) -> Pipeline:
@@ -182,20 +196,20 @@ class Tokenizer:
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """How long texts may be cut."""
+        """Where long texts may be split, and bounds on their number of tokens (long_text.py)."""
         return pipeline_of(self.raw)
 
     @cached_property
-    def _frame(self) -> tuple[list[int], list[int]] | None:
-        """The ids before and after every text; None if a letter has no ids between which they could be told from."""
+    def _added_ids(self) -> tuple[list[int], list[int]] | None:
+        """The special ids added before and after every text; None if they cannot be determined by encoding a letter."""
         framed = self.raw.encode("a")
         inside = [i for i, sequence in enumerate(framed.sequence_ids) if sequence is not None]
         return (framed.ids[: inside[0]], framed.ids[inside[-1] + 1 :]) if inside else None
 
     def encode_open(self, text: str, most: int | None = None) -> list[int]:
-        """The ids of a text that goes on: with what is put before a text, without what is put behind it."""
+        """The ids of a text to be continued: with special tokens before it, without those after it."""
         ids = self.encode(text, most=most)
-        return ids[: len(ids) - (len(self._frame[1]) if self._frame else 0)]
+        return ids[: len(ids) - (len(self._added_ids[1]) if self._added_ids else 0)]
 
     def encode_pair(self, a: str, b: str, *, allow_control: bool = False) -> tuple[list[int], list[int]]:
         """Ids and token types of a pair, `[CLS] a [SEP] b [SEP]` for BERT."""
@@ -235,7 +249,7 @@ class Tokenizer:
 
     @cached_property
     def _marks_words(self) -> bool:
-        """Whether the pipeline itself tells the start of a word, rather than leaving it to the space in the text."""
+        """Whether the pipeline itself marks the start of a word, rather than relying on a space in the text."""
         words = self._plain.encode(["a", "a"], is_pretokenized=True, add_special_tokens=False)
         return words.ids == self.encode("a a", add_special=False)
 
@@ -268,24 +282,24 @@ class Tokenizer:
         checked = [self._checked(i) for i in ids]
         if len(checked) <= LONG:
             text = guarded(self.where, lambda: self.raw.decode(checked, skip_special_tokens=skip_special))
-        else:  # without Python's lock
+        else:  # releases the GIL
             (text,) = guarded(self.where, lambda: self.raw.decode_batch([checked], skip_special_tokens=skip_special))
         return clean_up(text) if self._clean else text
 
-    def stream(self, *, skip_special: bool = True) -> Stream:
-        """A decoder for ids as they come; its pieces joined are `decode` of them all."""
-        return Stream(self.raw, self._checked, self.special_ids if skip_special else (), self._clean)
+    def stream(self, *, skip_special: bool = True) -> StreamDecoder:
+        """A streaming decoder: its pieces, joined, equal `decode` of all ids."""
+        return StreamDecoder(self.raw, self._checked, self.special_ids if skip_special else (), self._clean)
 
     def token(self, token_id: int) -> str:
-        """The piece as the vocabulary spells it."""
+        """The token as spelled in the vocabulary."""
         return self.raw.id_to_token(self._checked(token_id)) or ""
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token as a person would read it: spaces as spaces, bytes that are no whole character as `\\xe2`."""
+        """Each token in readable form: spaces as spaces, bytes of an incomplete character as `\\xe2`."""
         return [self._readable(self.token(i)) if i not in self.special_ids else self.token(i) for i in ids]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes that a token stands for, which need not be whole characters."""
+        """The bytes of a token, which may be part of a character."""
         piece = self.token(token_id)
         return piece.encode() if token_id in self.special_ids else self._bytes(piece)
 
@@ -315,7 +329,7 @@ class Tokenizer:
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write tokenizer.json and tokenizer_config.json, which `load_tokenizer` and `transformers` read alike."""
+        """Write tokenizer.json and tokenizer_config.json, for `load_tokenizer` and `transformers`."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / "tokenizer.json", self.raw.to_str(pretty=True))
@@ -336,9 +350,9 @@ class Tokenizer:
         return config
 
 
-def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer of a model directory, giving the ids `transformers` gives for it."""
-    found = read_directory(Path(directory))
+def load_tokenizer(directory: str | os.PathLike[str], config: Mapping[str, Any] | None = None) -> Tokenizer:
+    """The tokenizer of a model directory, with the same ids as in `transformers`. config: its config.json, if read."""
+    found = read_directory(Path(directory), config)
     return Tokenizer(
         found.raw,
         specials=found.specials,
@@ -354,7 +368,7 @@ def _too_long(most: int) -> TooLong:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a whole file or nothing."""
+    """Write a file atomically."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)

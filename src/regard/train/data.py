@@ -1,7 +1,9 @@
-"""A prepared dataset as batches: which examples a step takes, and which are held out.
+"""The data loader: a tokenised dataset → the batches of each step, and the held-out batches of evaluations.
 
-Rows are divided into training and held-out once, by a permutation that depends on the seed alone; the order of training is
-another, new for every epoch. Language models take blocks of a stream instead of rows and hold out its end.
+In: a dataset's columns, settings, rank and world size. Out: collated batches, split into micro-batches for gradient
+accumulation. Rows are divided into training and held-out once, by a permutation that depends on the seed alone; the
+training rows are shuffled by another, new for every epoch. Language models train on blocks of a packed stream of tokens
+instead of rows and hold out its end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,53 +15,53 @@ import torch
 from numpy.typing import NDArray
 
 from regard.errors import DataError
-from regard.train.order import Batch as Picked
-from regard.train.order import Batches, Cursor, Permutation, Windows
+from regard.train.data_order import Batch as IndexBatch
+from regard.train.data_order import Batches, Cursor, Permutation, Windows
 from regard.train.parallel import Parallel
 from regard.train.settings import TrainSettings
 from regard.train.shards import Columns
 from regard.train.task.base import Batch, Example, Task
 
-HELD_OUT_MOST = 2000  # examples
+MAX_HELD_OUT = 2000  # examples
 HELD_OUT_SEED = 1
-MOST_WORDS = 1 << 20  # of an example; as many random numbers are drawn
+MAX_WORDS = 1 << 20  # in an example: whole-word masking draws a random number for each
 
 
 class Rows:
-    """Examples that are rows: `picked(j)` is example j of this part of the dataset."""
+    """Examples that are rows of a dataset: `example(j)` is example j of this part (training or held-out) of it."""
 
     def __init__(self, columns: Columns, first: int, last: int, seed: int) -> None:
         self.columns, self.first, self.n = columns, first, last - first
         self.where = Permutation(len(columns), seed, HELD_OUT_SEED)
 
-    def picked(self, j: int) -> Example:
+    def example(self, j: int) -> Example:
         return self.columns[self.where[self.first + j]]
 
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
-        """The longer side of each example."""
+        """The length of each example; of a pair, of its longer side."""
         each = [self.columns.lengths(name) for name in ("ids", "source", "target") if name in self.columns.names]
         longest: NDArray[np.int32] = np.maximum.reduce(each)
         return longest[self.where(np.arange(self.first, self.first + self.n))]
 
 
 class Blocks:
-    """Examples that are blocks of one long stream of tokens."""
+    """Examples that are blocks of one long stream of tokens, in which texts are packed end to end."""
 
     def __init__(self, columns: Columns, first: int, last: int, block_size: int) -> None:
         self.stream, self.windows = columns.stream("ids"), Windows(len(columns.stream("ids")), block_size)
         self.first, self.n = first, last - first
-        self.ends = last == len(self.windows)  # whether the stream's last tokens would be among these
+        self.ends = last == len(self.windows)  # whether this part has the end of the stream
         self.lengths = np.full(self.n, block_size, np.int32)
 
-    def picked(self, j: int) -> Example:
+    def example(self, j: int) -> Example:
         return {"ids": self.stream.read(*self.windows.span(self.first + j))}
 
 
 def parts(
     task: Task, columns: Columns, held_out: Columns | None, s: TrainSettings
 ) -> tuple[Rows | Blocks, Rows | Blocks]:
-    """What is trained on and what is held out."""
+    """The training part and the held-out part."""
 
     def make(columns: Columns, first: int, last: int) -> Rows | Blocks:
         if s.task == "lm":
@@ -72,20 +74,20 @@ def parts(
     n = size(columns)
     if held_out is not None:
         return make(columns, 0, n), make(held_out, 0, size(held_out))
-    aside = min(HELD_OUT_MOST, max(1, round(n * s.eval_share)))
-    if n - aside < 1:
+    n_held_out = min(MAX_HELD_OUT, max(1, round(n * s.eval_share)))
+    if n - n_held_out < 1:
         raise DataError(f"There are only {n} examples, too few to train on some and hold out others; give more data.")
-    return make(columns, 0, n - aside), make(columns, n - aside, n)
+    return make(columns, 0, n - n_held_out), make(columns, n - n_held_out, n)
 
 
-class Feed:
-    """The loop's source of batches. Everything it gives is a function of the cursor, the seed and the step."""
+class DataLoader:
+    """The training loop's data loader. Its batches are a function of the cursor, the seed and the step alone."""
 
     def __init__(
-        self, task: Task, columns: Columns, held_out: Columns | None, settings: TrainSettings, together: Parallel
+        self, task: Task, columns: Columns, held_out: Columns | None, settings: TrainSettings, parallel: Parallel
     ) -> None:
-        self.task, self.settings, self.together = task, settings, together
-        self.train, self.aside = parts(task, columns, held_out, settings)
+        self.task, self.settings, self.parallel = task, settings, parallel
+        self.train, self.held_out_part = parts(task, columns, held_out, settings)
         self.columns = [columns] if held_out is None else [columns, held_out]
         s, budget = settings, settings.batch_tokens
         self.batches = Batches(
@@ -95,85 +97,87 @@ class Feed:
             token_budget=budget,
             lengths=self.train.lengths if budget else None,
             drop_last=not budget,
-            rank=together.rank,
-            world=together.world,
+            rank=parallel.rank,
+            world_size=parallel.world_size,
         )
         self.cursor: dict[str, int] = {}
-        self._next: tuple[dict[str, int], Iterator[Picked]] | None = None
+        self._next: tuple[dict[str, int], Iterator[IndexBatch]] | None = None
 
-    def take(self, step: int) -> list[Batch]:
+    def micro_batches(self, step: int) -> list[Batch]:
+        """This rank's share of the next batch, as micro-batches; the cursor moves on."""
         if self._next is None or self._next[0] != self.cursor:
             self._next = (self.cursor, self.batches.from_cursor(Cursor.from_json(self.cursor)))
         indices, after = next(self._next[1])
         self.cursor = after.to_json()
         self._next = (self.cursor, self._next[1])
-        generator = torch.Generator().manual_seed(collate_seed(self.settings.seed, step, self.together.rank))
-        absent = not indices  # more processes than examples: this one goes through the motions
+        generator = torch.Generator().manual_seed(collate_seed(self.settings.seed, step, self.parallel.rank))
+        empty = not indices  # more ranks than examples: this one computes an example with weight 0
         examples = self.read(self.train, indices or [0])
-        made = [self.task.collate(part, generator) for part in divided(examples, self.settings.accumulate)]
-        return [batch.without_weight() for batch in made] if absent else made
+        batches = [self.task.collate(part, generator) for part in split_evenly(examples, self.settings.accumulate)]
+        return [batch.without_weight() for batch in batches] if empty else batches
 
     def read(self, part: Rows | Blocks, indices: Sequence[int]) -> list[Example]:
-        """Examples as they lie on the disk, where another process can write: every number is one that the network knows."""
+        """Examples from the disk. Another process may have changed the files, so every id is checked to be in range."""
         for columns in self.columns:
             columns.refuse_if_shrunk()
-        examples = [part.picked(j) for j in indices]
+        examples = [part.example(j) for j in indices]
         for example in examples:
             for name, values in example.items():
                 below = limit(name, self.task)
                 if len(values) and not (-(name == "words") <= int(values.min()) and int(values.max()) < below):
                     raise DataError(
                         f"{self.columns[0].directory.parent}: {name} has numbers from {values.min()} to {values.max()} "
-                        f"where only those below {below} are known; remove the directory, and it is prepared again."
+                        f"where only those below {below} are valid; remove the directory, and it is prepared again."
                     )
         return examples
 
-    def left_over(self) -> list[str]:
-        """What is there and not used, in sentences."""
+    def unused_data(self) -> list[str]:
+        """Messages about data that training or evaluation leaves out."""
         s, sentences = self.settings, list[str]()
-        for part, name in ((self.train, "text"), (self.aside, "held-out text")):
+        for part, name in ((self.train, "text"), (self.held_out_part, "held-out text")):
             if isinstance(part, Blocks) and part.ends and part.windows.dropped:
                 n = part.windows.dropped
                 sentences.append(f"The last {n:,} tokens of the {name} are too few for a block of {s.block_size}.")
         if self.batches.dropped:
             n = self.batches.dropped
             sentences.append(f"Every epoch leaves out {n:,} examples, not always the same: too few for a batch.")
-        if self.aside.n > HELD_OUT_MOST:
-            sentences.append(f"Of {self.aside.n:,} held-out examples {HELD_OUT_MOST:,} are judged at an evaluation.")
+        if self.held_out_part.n > MAX_HELD_OUT:
+            n = self.held_out_part.n
+            sentences.append(f"Of {n:,} held-out examples {MAX_HELD_OUT:,} are used at an evaluation.")
         return sentences
 
     @cached_property
     def _held_out(self) -> list[Batch]:
-        """The same batches at every evaluation, masked tokens included. Texts of like length are together; which lengths
-        come first is left to chance, since answers are written out for the first batches only."""
+        """The same batches at every evaluation, masked tokens included. Examples of similar length are batched together,
+        and the batches shuffled, since an encoder-decoder generates text for the first ones only."""
         generator = torch.Generator().manual_seed(HELD_OUT_SEED)
-        order = np.arange(min(self.aside.n, HELD_OUT_MOST))
-        order = order[np.argsort(self.aside.lengths[: len(order)], kind="stable")]
+        order = np.arange(min(self.held_out_part.n, MAX_HELD_OUT))
+        order = order[np.argsort(self.held_out_part.lengths[: len(order)], kind="stable")]
         size = self.settings.batch_size
         chunks = [order[i : i + size] for i in range(0, len(order), size)]
         mixed = [chunks[i] for i in Permutation(len(chunks), HELD_OUT_SEED)(np.arange(len(chunks)))]
-        return [self.task.collate(self.read(self.aside, chunk.tolist()), generator) for chunk in mixed]
+        return [self.task.collate(self.read(self.held_out_part, chunk.tolist()), generator) for chunk in mixed]
 
     def held_out(self) -> list[Batch]:
         return self._held_out
 
-    def tokens_at_once(self) -> int:
-        """About how many tokens of one side a process computes with at a time, at most."""
+    def tokens_per_micro_batch(self) -> int:
+        """About how many tokens, at most, a process computes with in one micro-batch (of a pair, on one side)."""
         longest = int(self.train.lengths.max(initial=1))
         tokens = self.settings.batch_tokens or (self.batches.batch_size or 1) * longest
-        return -(-tokens // (self.together.world * self.settings.accumulate))
+        return -(-tokens // (self.parallel.world_size * self.settings.accumulate))
 
     def steps_per_epoch(self) -> float:
         return self.batches.estimate()
 
 
 def limit(name: str, task: Task) -> int:
-    """What the numbers of a column are below, as `encoding.py` makes them. (Of words, -1 is none.)"""
-    known = {"label": len(task.labels), "tags": len(task.labels) + 1, "said": 2, "words": MOST_WORDS}
+    """The upper bound (exclusive) of a column's values, as `encoding.py` makes them. (In `words`, -1 is no word.)"""
+    known = {"label": len(task.labels), "tags": len(task.labels) + 1, "said": 2, "words": MAX_WORDS}
     return known.get(name, task.tokenizer.n_vocab)
 
 
-def divided(examples: Sequence[Example], parts: int) -> list[Sequence[Example]]:
+def split_evenly(examples: Sequence[Example], parts: int) -> list[Sequence[Example]]:
     """At most `parts` contiguous parts of nearly equal size."""
     parts = min(parts, len(examples))
     cuts = [len(examples) * i // parts for i in range(parts + 1)]

@@ -1,6 +1,6 @@
-"""Each task's recipe: how a row of its files becomes ids.
+"""Each task's preprocessor: how a row of its files becomes token ids (and labels).
 
-This module is imported by every process that tokenises, so it knows tokenizers and nothing heavier.
+This module is imported by every process that tokenises, so it imports tokenizers and nothing heavier (no PyTorch).
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from regard.errors import DataError
-from regard.text.chat import encode_chat
+from regard.text.chat_template import encode_chat
 from regard.text.tokenizer import Tokenizer
-from regard.train.recipe import Example, PackedTokenizer, Shortened, Skip, smallest_dtype
+from regard.train.preprocess import Example, PackedTokenizer, Shortened, Skip, smallest_dtype
 from regard.train.row import Layout, Row
 
 LAYOUTS = {
@@ -25,7 +25,7 @@ LAYOUTS = {
 
 @dataclass
 class Encoding:
-    """What recipes share: a tokenizer that travels, and the longest an example may be."""
+    """What all tasks' preprocessors share: a tokenizer that can be pickled, and the maximum length of an example."""
 
     packed: PackedTokenizer
     longest: int
@@ -67,7 +67,8 @@ class Encoding:
 
 
 class LanguageModelEncoding(Encoding):
-    """Texts end to end, each closed by the end token; how long one is does not matter."""
+    """Packing: texts are concatenated, each followed by the end-of-text token, and later cut into blocks; a text may have
+    any length."""
 
     task = "lm"
 
@@ -82,7 +83,7 @@ class LanguageModelEncoding(Encoding):
 
 
 class MaskedEncoding(Encoding):
-    """A text in pieces of at most the longest length, each in [CLS] and [SEP]; `words` tells which ids are one word."""
+    """A text in pieces of at most `longest` tokens, each in [CLS] and [SEP]; `words` has the number of each id's word."""
 
     task = "mlm"
 
@@ -107,6 +108,8 @@ class MaskedEncoding(Encoding):
 
 
 class ClassifyEncoding(Encoding):
+    """A text, truncated if it is too long, and the number of its label."""
+
     task = "classify"
 
     def __post_init__(self) -> None:
@@ -122,7 +125,7 @@ class ClassifyEncoding(Encoding):
 
 
 class TagEncoding(Encoding):
-    """Tags stand at the first piece of their word, one higher than their number; 0 is no tag."""
+    """The first piece of each word has the word's tag, stored as its number + 1; 0 is no tag."""
 
     task = "tag"
 
@@ -144,6 +147,8 @@ class TagEncoding(Encoding):
 
 
 class TranslateEncoding(Encoding):
+    """A source and a target text."""
+
     task = "translate"
     ids = ("source", "target")
 
@@ -153,7 +158,7 @@ class TranslateEncoding(Encoding):
 
 
 class ChatEncoding(Encoding):
-    """A conversation as the tokenizer's template writes it; `said` is 1 where the assistant speaks."""
+    """A conversation in the tokenizer's chat template; `said` is the loss mask, 1 at the assistant's tokens."""
 
     task = "chat"
 
@@ -171,14 +176,14 @@ class ChatEncoding(Encoding):
             if message["role"] == "assistant":
                 first, last = self.span(messages, i, ids)
                 said[first:last] = [1] * (last - first)
-        return {"ids": ids, "said": said} if any(said) else Skip("without an answer of the assistant's")
+        return {"ids": ids, "said": said} if any(said) else Skip("without an answer of the assistant")
 
     def span(self, messages: Sequence[Mapping[str, Any]], i: int, ids: list[int]) -> tuple[int, int]:
-        """Where message i stands among the ids: behind the prompt for it, up to the end of its turn."""
+        """Which ids are message i: from after its generation prompt to the end of its turn."""
         before = encode_chat(self.tokenizer, messages[:i], add_generation_prompt=True) if i else []
         upto = encode_chat(self.tokenizer, messages[: i + 1], add_generation_prompt=False)
         if ids[: len(before)] != before or ids[: len(upto)] != upto:
-            raise DataError("the chat template rewrites earlier messages, so the assistant's cannot be told apart")
+            raise DataError("the chat template rewrites earlier messages, so the assistant's tokens cannot be located")
         return len(before), len(upto)
 
 

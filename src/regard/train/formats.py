@@ -1,7 +1,7 @@
-"""The formats of data: how each splits files into raw rows with their line, and how it parses one.
+"""The data formats: how each splits files into raw rows with their line numbers, and how it parses one.
 
-In: a source's files. Out: raw rows as they stream by, and from each a row's fields, or `BadRow`. A new format is a split,
-a parse and a line in `READERS`.
+In: a source's files. Out: a stream of raw rows, and from each a row's fields, or `BadRow`. A new format is a split
+function, a parse function and a line in `READERS`.
 """
 
 import codecs
@@ -13,12 +13,12 @@ from itertools import zip_longest
 from typing import Any
 
 from regard.errors import DataError
+from regard.train.data_files import MAX_LINE, File, Tally, blocks, lines, not_utf8
 from regard.train.row import BadRow, Layout, Row
-from regard.train.source import MAX_LINE, File, Tally, blocks, lines, not_utf8
 
-PIECE = 1 << 14  # characters of a long text that are given at once
+PIECE = 1 << 14  # the longest piece, in characters, that a long text is split into
 TAG_COLUMNS = {"upos": 3, "xpos": 4}
-ALSO_CALLED = {  # names that tell a header from a row of data
+ALSO_CALLED = {  # column names by which a header row is recognised
     "text": ("text", "sentence", "review", "content"),
     "label": ("label", "sentiment", "class", "category"),
     "source": ("source", "src"),
@@ -29,7 +29,7 @@ Files = tuple[File, ...]
 Raws = Iterator[tuple[int, Any]]
 
 
-def _as_it_is(raw: Row, layout: Layout) -> Row:
+def _unchanged(raw: Row, layout: Layout) -> Row:
     return raw
 
 
@@ -76,7 +76,7 @@ LINE_END, WORD_END = re.compile(r"(?s).*\S\n(?=\S)"), re.compile(r"(?s).*\S(?=\s
 
 
 def _split_pieces(files: Files, layout: Layout, tally: Tally) -> Raws:
-    """A text of any length in pieces. They are cut where byte-level BPE gives the same ids as for the whole."""
+    """A text of any length in pieces, split where byte-level BPE gives the same ids as for the whole text."""
     held, first = "", 1
     for text in _decoded(files[0], tally):
         held += text
@@ -157,16 +157,16 @@ def _by_column(rows: Raws, layout: Layout, file: File) -> Raws:
 
 
 def _header(cells: list[str], layout: Layout, where: str) -> list[int] | None:
-    """Where the wanted columns are, if this row names them; None if it is a row of data."""
+    """The indices of the wanted columns, if this row is a header; None if it is a row of data."""
     titles = [cell.strip().casefold() for cell in cells]
     columns, missing = [], []
     for name in layout.wanted:
         known = (layout.names[name].casefold(),) if name in layout.names else ALSO_CALLED[name]
-        place = next((i for i, title in enumerate(titles) if title in known), None)
-        if place is None:
+        column = next((i for i, title in enumerate(titles) if title in known), None)
+        if column is None:
             missing.append(layout.names.get(name, name))
         else:
-            columns.append(place)
+            columns.append(column)
     if missing and (columns or layout.names):
         raise DataError(f"{where}: the columns are named {', '.join(titles)[:80]}, and none is {' or '.join(missing)}.")
     return None if missing else columns
@@ -201,7 +201,7 @@ def _split_conllu(files: Files, layout: Layout, tally: Tally) -> Raws:
 
 
 def _parse_conllu(raw: list[tuple[int, str]], layout: Layout) -> Row:
-    """The words of a sentence. A range (`1-2 don't`) only says how two words are written; `1.1` is a word left unsaid."""
+    """The words of a sentence and their tags. Multiword tokens (`1-2 don't`) and empty nodes (`1.1`) are skipped."""
     column = TAG_COLUMNS[layout.names.get("tags", "upos").lower()]
     tokens, tags = list[str](), list[str]()
     for line, text in raw:
@@ -220,12 +220,12 @@ def _parse_conllu(raw: list[tuple[int, str]], layout: Layout) -> Row:
 
 
 READERS: dict[str, tuple[Callable[[Files, Layout, Tally], Raws], Callable[[Any, Layout], Row]]] = {
-    "file": (_split_pieces, _as_it_is),
-    "paragraph": (_split_paragraphs, _as_it_is),
+    "file": (_split_pieces, _unchanged),
+    "paragraph": (_split_paragraphs, _unchanged),
     "line": (_split_lines, _parse_line),
     "jsonl": (_split_lines, _parse_json),
     "csv": (_split_csv, _parse_cells),
     "tsv": (_split_tsv, _parse_cells),
-    "parallel": (_split_parallel, _as_it_is),
+    "parallel": (_split_parallel, _unchanged),
     "conllu": (_split_conllu, _parse_conllu),
 }

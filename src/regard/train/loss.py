@@ -1,8 +1,8 @@
 """Cross-entropy over a large vocabulary without ever holding all of its logits.
 
 For N positions and a vocabulary of n the logits are N × n numbers, and their gradient as many again: often more memory than
-the network. Here a few hundred positions at a time are unembedded, compared with their targets and turned into gradients
-of the states and of the matrix at once; only those are kept.
+the network. Here a few hundred positions at a time are unembedded and compared with their targets, and the gradients of the
+states and of the matrix are computed in the forward pass; only those are stored for the backward pass.
 """
 
 from typing import Any
@@ -60,7 +60,7 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """The summed loss of predicting `targets` (M,) from states X (M, d), and the same without smoothing for reporting.
 
-    Smoothed (Szegedy et al., 2016), a share of the probability is asked to be spread evenly over the vocabulary.
+    With label smoothing (Szegedy et al., 2016) the target distribution gives a share of the probability to all tokens.
     """
     total, plain = _LinearCrossEntropy.apply(X, W, bias, targets, smoothing, chunk)
     return total, plain

@@ -1,25 +1,24 @@
-"""`metrics.jsonl`: a line per log, evaluation and look at the probes.
+"""`metrics.jsonl`: a line of JSON per logged step, evaluation and recording of the probes.
 
-In: a run's directory. Out: the lines as dictionaries whose values are of the kinds that the loop writes. A killed run
-leaves half a line, a full disk or an editor worse: what is not such a line is passed over, with one remark.
+In: a run's directory. Out: the lines as dictionaries whose values have the types that the training loop writes. A killed
+run leaves half a line, a full disk or an editor worse: invalid lines are skipped, with one warning.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError, NotFound
-from regard.modelfile import open_file
-from regard.store.atomic import replace_file
+from regard.safe_open import BadJSON, open_file, parse_json
+from regard.store.atomic_write import replace_file
 
 log = logging.getLogger("regard")
 
 METRICS = "metrics.jsonl"
-MOST_BYTES = 1 << 30
-LONGEST_LINE = 1 << 20  # bytes; a line has a few numbers per layer and head
-MOST_ENTRIES = 4096  # metrics or layers in a line
+MAX_BYTES = 1 << 30
+MAX_LINE_BYTES = 1 << 20  # bytes; a line has a few numbers per layer and head
+MAX_ENTRIES = 4096  # metrics or layers in a line
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
@@ -30,7 +29,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def trim_metrics(run: Path, step: int) -> None:
-    """Let go of what was logged after a checkpoint; it will be logged again."""
+    """Drop what was logged after the checkpoint that the run is resumed from; it will be logged again."""
     path = run / METRICS
     if path.exists():
         with replace_file(path) as file:
@@ -51,22 +50,22 @@ def _good_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
     except OSError as problem:
         raise DataError(f"{path} cannot be read: {problem.strerror}.") from problem
     if damaged:
-        log.warning("%s: %d damaged line%s passed over", path, damaged, " is" if damaged == 1 else "s are")
+        log.warning("%s: %d damaged line%s skipped", path, damaged, " is" if damaged == 1 else "s are")
 
 
 def _raw_lines(path: Path) -> Iterator[bytes]:
-    """Of one that is too long, only the beginning."""
-    with open_file(path, DataError, MOST_BYTES) as file:
-        while line := file.readline(LONGEST_LINE):
+    """The lines; of one that is too long, only the beginning."""
+    with open_file(path, DataError, MAX_BYTES) as file:
+        while line := file.readline(MAX_LINE_BYTES):
             yield line
             while line and not line.endswith(b"\n"):
-                line = file.readline(LONGEST_LINE)
+                line = file.readline(MAX_LINE_BYTES)
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | None:
     try:
-        line = json.loads(raw)
-    except (ValueError, RecursionError):  # also what is not UTF-8
+        line = parse_json(raw, allow_nan=True)
+    except BadJSON:
         return None
     if not isinstance(line, dict) or "step" not in line or ("lr" in line and "loss" not in line):
         return None
@@ -74,16 +73,16 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
 
 
 def _is_number(value: object) -> bool:
-    """Also NaN and infinity, which an evaluation may come to."""
+    """Whether it is a number; NaN and infinity are, since an evaluation may result in them."""
     return type(value) is float or (type(value) is int and abs(value) < 1 << 63)
 
 
 def _are_numbers(value: object) -> bool:
-    return isinstance(value, dict) and len(value) <= MOST_ENTRIES and all(map(_is_number, value.values()))
+    return isinstance(value, dict) and len(value) <= MAX_ENTRIES and all(map(_is_number, value.values()))
 
 
 def _are_heads(value: object) -> bool:
-    if not isinstance(value, dict) or not 0 < len(value) <= MOST_ENTRIES:
+    if not isinstance(value, dict) or not 0 < len(value) <= MAX_ENTRIES:
         return False
     return all(isinstance(heads, list) and heads and all(map(_is_number, heads)) for heads in value.values())
 

@@ -1,11 +1,12 @@
-"""One process or many: who this process is, and what it does together with the others.
+"""Data parallel training: DDP and FSDP over the processes that `torchrun` started, and their collective operations.
 
-Under `torchrun` every process holds the whole network (DDP) or a share of it (FSDP2), takes its part of each batch, and
-gradients are combined by PyTorch's own engine. All of them compute, at evaluations too; the first one speaks and writes.
-Alone, all of this is nothing.
+In: torchrun's environment variables (RANK, WORLD_SIZE, …). Out: `Parallel`, this process's rank and what it does together
+with the others. Every process stores the whole network (DDP) or a shard of it (FSDP2, `--shard`) and computes its part of
+each batch; PyTorch combines the gradients. All processes also compute evaluations; only the first one (rank 0) prints and
+writes files. With one process every operation here is the identity.
 
 A process that dies breaks its connections, which the others notice at once; one that hangs is given up after
-REGARD_TIMEOUT seconds. While the first one tokenises or saves, the others wait for as long as it takes.
+REGARD_TIMEOUT seconds. While the first one tokenises or saves, the others wait without that limit.
 """
 
 import os
@@ -24,44 +25,46 @@ from regard.errors import ConfigError, TrainingError
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
-PATIENCE = timedelta(days=7)
+SLOW_TIMEOUT = timedelta(days=7)
 CPU = torch.device("cpu")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Parallel:
+    """This process's place among those that train together, and their collective operations."""
+
     rank: int = 0
-    world: int = 1
-    shard: bool = False
+    world_size: int = 1
+    shard: bool = False  # FSDP2 instead of DDP
     device: torch.device = CPU
-    patient: dist.ProcessGroup | None = None  # the same processes, for waits that may be long
+    slow_group: dist.ProcessGroup | None = None  # the same processes, with a timeout for long waits
 
     @property
     def first(self) -> bool:
-        """Whether this process speaks and writes for all."""
+        """Whether this is rank 0, which prints and writes files for all."""
         return self.rank == 0
 
     def wrap(self, module: nn.Module, blocks: Sequence[nn.Module]) -> nn.Module:
-        """The module through which everything is computed, made to share its gradients, or its weights as well."""
+        """The module wrapped in DDP (gradients are all-reduced) or, with `shard`, FSDP2 (weights are sharded too)."""
         if self.shard:
             from torch.distributed.device_mesh import init_device_mesh
             from torch.distributed.fsdp import fully_shard
 
-            mesh = init_device_mesh(self.device.type, (self.world,))
+            mesh = init_device_mesh(self.device.type, (self.world_size,))
             for block in blocks:
                 fully_shard(block, mesh=mesh)
             fully_shard(module, mesh=mesh)
             return module
         module = module.to(self.device)
-        if self.world == 1:
+        if self.world_size == 1:
             return module
         return nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
 
     @contextmanager
-    def gathered(self, module: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[None]:
-        """For looking: new tensors are made where the network is, and these blocks, if sharded, are put together once
-        instead of at every call. Afterwards nothing of the module is."""
+    def unsharded(self, module: nn.Module, blocks: Sequence[nn.Module]) -> Iterator[None]:
+        """For evaluation: new tensors are made on the network's device, and these blocks, under FSDP, are all-gathered
+        once instead of at every call. Afterwards all of the module is sharded again."""
         shards = cast("list[FSDPModule]", blocks if self.shard else [])
         for block in shards:
             block.set_reshard_after_forward(False)
@@ -76,29 +79,31 @@ class Parallel:
 
     def sum(self, *values: float) -> list[float]:
         """The sums of these numbers over all processes."""
-        return self._reduced(values, dist.ReduceOp.SUM)
+        return self._all_reduce(values, dist.ReduceOp.SUM)
 
-    def most(self, value: float) -> float:
-        return self._reduced([value], dist.ReduceOp.MAX)[0]
+    def max(self, value: float) -> float:
+        """The largest of this number over all processes."""
+        return self._all_reduce([value], dist.ReduceOp.MAX)[0]
 
-    def _reduced(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
-        if self.world == 1:
+    def _all_reduce(self, values: Sequence[float], how: dist.ReduceOp.RedOpType) -> list[float]:
+        if self.world_size == 1:
             return list(values)
-        together = torch.tensor(values, dtype=torch.float64, device="cpu")
-        dist.all_reduce(together, how)
-        return together.tolist()
+        reduced = torch.tensor(values, dtype=torch.float64, device="cpu")
+        dist.all_reduce(reduced, how)
+        return reduced.tolist()
 
-    def agree(self, flag: bool) -> bool:
-        """True everywhere if it is true anywhere."""
-        return bool(self.most(float(flag)))
+    def any(self, flag: bool) -> bool:
+        """In all processes: whether the flag is true in any of them."""
+        return bool(self.max(float(flag)))
 
-    def of_first(self, value: float) -> float:
+    def broadcast_first(self, value: float) -> float:
         """The first process's number, in all of them."""
         return self.sum(value if self.first else 0.0)[0]
 
-    def first_does(self, work: Callable[[], T]) -> T:
-        """What `work` gives in the first process, in all of them. If it fails there, it is said there alone."""
-        if self.world == 1:
+    def run_on_first(self, work: Callable[[], T]) -> T:
+        """Run `work` in the first process and return its result in all of them. If it raises, the first process raises the
+        error and the others exit silently."""
+        if self.world_size == 1:
             return work()
         result, problem = None, None
         if self.first:
@@ -106,30 +111,31 @@ class Parallel:
                 result = work()
             except Exception as raised:
                 problem = raised
-        told: list[Any] = [(result, problem is None)]
-        dist.broadcast_object_list(told, src=0, group=self.patient)
-        result, well = told[0]
+        message: list[Any] = [(result, problem is None)]
+        dist.broadcast_object_list(message, src=0, group=self.slow_group)
+        result, succeeded = message[0]
         if problem is not None:
             raise problem
-        if not well:
+        if not succeeded:
             raise SystemExit(2)
         return result
 
-    def wait(self) -> None:
-        """Until all are here."""
-        if self.world > 1:
-            dist.barrier(group=self.patient)
+    def barrier(self) -> None:
+        """Wait until all processes have come here."""
+        if self.world_size > 1:
+            dist.barrier(group=self.slow_group)
 
-    def found_by_all(self, problem: Exception) -> BaseException:
-        """What every process finds alike is said by the first; the others leave without a word."""
+    def report_once(self, problem: Exception) -> BaseException:
+        """The exception to raise for an error that occurs in every process: the first reports it, the others exit
+        silently."""
         return problem if self.first else SystemExit(2)
 
 
 @contextmanager
-def parallel(shard: bool = False) -> Iterator[Parallel]:
-    """Join the other processes if `torchrun` started this one among several. There is a GPU for each, or none."""
-    world, rank = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", "1"), ("RANK", "0")))
-    if world == 1:
+def data_parallel(shard: bool = False) -> Iterator[Parallel]:
+    """Join the process group if `torchrun` started this process as one of several. Each has a GPU, or none has."""
+    world_size, rank = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", "1"), ("RANK", "0")))
+    if world_size == 1:
         yield Parallel(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
         return
     backend, device = "gloo", CPU
@@ -138,12 +144,12 @@ def parallel(shard: bool = False) -> Iterator[Parallel]:
         torch.cuda.set_device(device)
     try:
         dist.init_process_group(backend, timeout=timeout())
-        yield Parallel(rank, world, shard, device, dist.new_group(backend="gloo", timeout=PATIENCE))
+        yield Parallel(rank, world_size, shard, device, dist.new_group(backend="gloo", timeout=SLOW_TIMEOUT))
     except RuntimeError as problem:
-        if not is_of_connection(problem):
+        if not is_connection_error(problem):
             raise
         raise TrainingError(
-            f"Process {rank} of {world} stops, since another one has died or has not answered within "
+            f"Process {rank} of {world_size} stops, since another one has died or did not respond within "
             f"{timeout().total_seconds():g} s (REGARD_TIMEOUT); start them all again with --resume."
         ) from problem
     finally:
@@ -151,32 +157,33 @@ def parallel(shard: bool = False) -> Iterator[Parallel]:
             dist.destroy_process_group()
 
 
-def speaks() -> bool:
-    """Whether this process is the first, or alone; known before it joins the others."""
+def is_first_process() -> bool:
+    """Whether this process is rank 0 or the only one; known before the process group is joined."""
     return os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
 
 
 def timeout() -> timedelta:
-    said = os.environ.get("REGARD_TIMEOUT", "600")
-    if not said.isdecimal() or int(said) < 1:
-        raise ConfigError(f"REGARD_TIMEOUT is {said!r}; it must be a whole number of seconds.")
-    return timedelta(seconds=int(said))
+    """After how long a collective operation gives up on a process that hangs."""
+    seconds = os.environ.get("REGARD_TIMEOUT", "600")
+    if not seconds.isdecimal() or int(seconds) < 1:
+        raise ConfigError(f"REGARD_TIMEOUT is {seconds!r}; it must be a whole number of seconds.")
+    return timedelta(seconds=int(seconds))
 
 
-def is_of_connection(problem: RuntimeError) -> bool:
-    """Gloo's errors have no class of their own; they name the file of Gloo that they come from."""
+def is_connection_error(problem: RuntimeError) -> bool:
+    """Whether the error is about a lost process. Gloo's errors have no class of their own, but name Gloo's source file."""
     return isinstance(problem, dist.DistError) or "gloo" in str(problem)
 
 
-def local(tensor: Tensor) -> Tensor:
-    """This process's share of a sharded tensor, the same memory. Others are as they are."""
+def local_shard(tensor: Tensor) -> Tensor:
+    """This process's shard of a DTensor, sharing its memory; any other tensor itself."""
     from torch.distributed.tensor import DTensor
 
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def laid_out(value: Tensor, like: Tensor) -> Tensor:
-    """A copy of a whole tensor in memory of its own, as `like` is laid out; of a sharded one, this process's share."""
+def copy_like(value: Tensor, like: Tensor) -> Tensor:
+    """A copy of a whole tensor in new memory, with the device, memory layout and sharding of `like`."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     fresh = torch.empty_like(like)

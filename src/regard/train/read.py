@@ -1,19 +1,19 @@
 """Files of text, pairs, labels, tags or conversations → rows.
 
-In: sources and a layout, which says what fields a task wants and how they are named in the files. Out: one small dict
-per row: the wanted fields, and the `file` and 1-based `line` they come from. Nothing is lost silently: a malformed row
-stops the reading with its file and line (or is counted, if the layout says so), an empty one is counted in the tally.
+In: sources and a layout: the fields that a task needs and how they are named in the files. Out: one small dict per row:
+those fields, and the `file` and 1-based `line` they come from. Nothing is lost silently: a malformed row is an error with
+its file and line (or is counted, if the layout is to skip them), an empty one is counted in the tally.
 
 | format | extension | rows |
 |---|---|---|
-| text | .txt .text .md | `document`: a file is one text, kept exactly, in pieces; or a paragraph is one, or a line |
-| jsonl | .jsonl .ndjson | an object per line with the wanted fields |
-| csv, tsv | .csv, .tsv .tab | columns by the names in the first row if it names them, else in the order wanted |
+| text | .txt .text .md | `document`: a file is one text, unchanged, in pieces; or a paragraph is one, or a line |
+| jsonl | .jsonl .ndjson | an object per line with the fields |
+| csv, tsv | .csv, .tsv .tab | columns by the names in the first row if it is a header, else in the layout's order |
 | parallel | any two files | line n of the one is the source, line n of the other the target |
 | conllu | .conllu | a sentence: FORM and UPOS of its words |
 
-A .txt file for a task that wants two columns is read as tab-separated. A row's line end is not part of its text. The
-pieces of a file that is one text carry `ends`, true in the last one; joined they are the file.
+A .txt file for a task with two columns is read as tab-separated. A row's line end is not part of its text. The pieces of a
+file that is one text have a field `ends`, true in the last one; joined they are the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
+from regard.train.data_files import File, Source, Tally, expand, open_path
 from regard.train.formats import READERS
 from regard.train.row import FORMATS, BadRow, Layout, Row, check
-from regard.train.source import File, Source, Tally, expand, open_path
 
 __all__ = ["Layout", "Row", "Source", "Tally", "expand", "find_sources", "read_rows", "read_texts"]
 
@@ -34,7 +34,7 @@ SUFFIXES = {
     ".csv": "csv",
     ".conllu": "conllu",
 }
-HOLDS = {  # which fields a format can give; JSONL gives any
+HOLDS = {  # the fields that a format can have; JSONL has any
     "text": {"text"},
     "csv": {"text", "label", "source", "target"},
     "tsv": {"text", "label", "source", "target"},
@@ -47,12 +47,12 @@ HOLDS = {  # which fields a format can give; JSONL gives any
 
 
 def find_sources(patterns: Sequence[str], layout: Layout) -> list[Source]:
-    """The sources meant by patterns. `a.en,b.fr` are parallel files; so are exactly two files of no known extension."""
+    """The sources that match patterns. `a.en,b.fr` are parallel files; so are exactly two files of no known extension."""
     found: list[Source] = []
     unpaired: list[File] = []
     for pattern in patterns:
         if "source" in layout.wanted and pattern.count(",") == 1 and not Path(pattern).exists():
-            found += _side_by_side(pattern)
+            found += _parallel_sources(pattern)
             continue
         for file in map(open_path, expand([pattern])):
             format = _format_of(file, layout)
@@ -66,7 +66,7 @@ def find_sources(patterns: Sequence[str], layout: Layout) -> list[Source]:
     return [*found, Source(tuple(unpaired), "parallel")] if unpaired else found
 
 
-def _side_by_side(pattern: str) -> list[Source]:
+def _parallel_sources(pattern: str) -> list[Source]:
     left, right = (expand([half]) for half in pattern.split(","))
     if len(left) != len(right):
         raise DataError(f"{pattern} matches {len(left)} source files and {len(right)} target files.")
@@ -79,10 +79,10 @@ def _format_of(file: File, layout: Layout) -> str:
         format = "tsv"
     if format is None:
         raise DataError(
-            f"The name of {file.name} does not say its format; say it with --format ({', '.join(FORMATS)})."
+            f"The name of {file.name} does not tell its format; give it with --format ({', '.join(FORMATS)})."
         )
     if missing := [name for name in layout.wanted if name not in HOLDS.get(format, layout.wanted)]:
-        raise DataError(f"{file.name} is read as {format}, which cannot give {' and '.join(missing)}; use JSONL.")
+        raise DataError(f"{file.name} is read as {format}, which has no {' and '.join(missing)}; use JSONL.")
     return format
 
 
@@ -90,7 +90,7 @@ def _format_of(file: File, layout: Layout) -> str:
 
 
 def read_rows(source: Source, layout: Layout, tally: Tally) -> Iterator[Row]:
-    """The rows of a source, one after the other; what is read and what is left out is noted in the tally."""
+    """The rows of a source, one after the other; what is read and what is skipped is counted in the tally."""
     name = ",".join(file.name for file in source.files)
     split, parse = READERS[layout.document if source.format == "text" else source.format]
     for line, raw in split(source.files, layout, tally):
@@ -109,7 +109,7 @@ def read_rows(source: Source, layout: Layout, tally: Tally) -> Iterator[Row]:
 
 
 def read_texts(sources: Sequence[Source], layout: Layout) -> Iterator[str]:
-    """Every text in the sources, for a vocabulary to be made of."""
+    """Every text in the sources, to train a tokenizer on."""
     for source in sources:
         for row in read_rows(source, layout, Tally()):
             for name in layout.wanted:

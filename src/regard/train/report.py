@@ -1,32 +1,31 @@
-"""A picture of a run: loss, learning rate, gradient norms per layer, entropy of attention per head.
+"""A figure of a run: loss, learning rate, gradient norms per layer, entropy of attention per head.
 
-In: a run's `metrics.jsonl`. Out: `report.svg` (or .png), and the same facts in a few lines of text.
+In: a run's `metrics.jsonl`. Out: `report.svg` (or .png, .pdf), and a summary in a few lines of text.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ConfigError, clean
+from regard.errors import ConfigError, clean, require
 from regard.train.metrics import read_metrics
 
 Line = dict[str, Any]
 NAN = float("nan")
-MOST_NAMES = 60  # of layers beside a picture; a thousand could not be read, and take minutes to lay out
-PICTURES = (".svg", ".png", ".pdf")
+MAX_NAMES = 60  # of layers in a legend; a thousand would be unreadable and take minutes to draw
+IMAGE_SUFFIXES = (".svg", ".png", ".pdf")
 
 
-def check_picture(path: Path) -> None:
-    if path.suffix.lower() not in PICTURES:
-        raise ConfigError(f"{path} does not say what kind of picture to draw; name it {', '.join(PICTURES)}.")
+def check_image_suffix(path: Path) -> None:
+    if path.suffix.lower() not in IMAGE_SUFFIXES:
+        raise ConfigError(f"{path} has no image file's extension; it can be {', '.join(IMAGE_SUFFIXES)}.")
 
 
 def draw(run: Path, out: Path | None = None, lines: Sequence[Line] | None = None) -> Path:
-    """`lines`: the run's metrics, if they have been read already."""
+    """Draw a run's figure; its path. `lines`: the run's metrics, if they have been read already."""
     lines, path = read_metrics(run) if lines is None else lines, out or run / "report.svg"
-    check_picture(path)
-    import matplotlib
-
+    check_image_suffix(path)
+    matplotlib = require("matplotlib", "A picture of a run")
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -45,16 +44,14 @@ def draw(run: Path, out: Path | None = None, lines: Sequence[Line] | None = None
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     except OSError as problem:
-        raise ConfigError(
-            f"{path} cannot be written: {problem.strerror}; choose another place with --out."
-        ) from problem
+        raise ConfigError(f"{path} cannot be written: {problem.strerror}; choose another file with --out.") from problem
     finally:
         plt.close(figure)
     return path
 
 
 def _plain(text: str) -> str:
-    """A name as it is: between two $ there would be a formula, and a lone surrogate cannot be written."""
+    """A name for matplotlib: $ escaped, which would begin a formula, and lone surrogates replaced."""
     return clean(text).encode("utf-8", "replace").decode().replace("$", r"\$")
 
 
@@ -83,12 +80,12 @@ def _norms(axis: Any, steps: list[Line]) -> None:
         values = [s["layer_norms"].get(layer, NAN) for s in steps if "layer_norms" in s]
         axis.plot([s["step"] for s in steps if "layer_norms" in s], values, lw=0.9, color=shade, label=_plain(layer))
     axis.set(title="gradient norm per layer", xlabel="step", yscale="log" if layers else "linear")
-    if 0 < len(layers) <= MOST_NAMES:
+    if 0 < len(layers) <= MAX_NAMES:
         axis.legend(frameon=False, fontsize=7, ncols=2)
 
 
 def _entropy(figure: Any, axis: Any, lines: list[Line]) -> None:
-    """The last probe's: rows are layers, columns are heads."""
+    """The last recorded entropies: rows are layers, columns are heads."""
     axis.set_title("attention entropy per head, bits")
     if not lines:
         axis.text(0.5, 0.5, "no probes were given", ha="center", va="center", color="#888", transform=axis.transAxes)
@@ -98,19 +95,20 @@ def _entropy(figure: Any, axis: Any, lines: list[Line]) -> None:
     width = max(len(heads) for heads in last.values())
     table = [[*heads, *[NAN] * (width - len(heads))] for heads in last.values()]
     image = axis.imshow(table, aspect="auto", cmap="cividis")
-    if len(last) <= MOST_NAMES:
+    if len(last) <= MAX_NAMES:
         axis.set_yticks(range(len(last)), [_plain(site) for site in last], fontsize=7)
     axis.set(xlabel="head")
     figure.colorbar(image, ax=axis)
 
 
 def summarise(run: Path, lines: Sequence[Line]) -> str:
+    """The last training loss and evaluation, as text."""
     steps = [line for line in lines if "lr" in line]
     evals = [line for line in lines if "eval" in line]
     if not steps:
         return f"{run}: nothing has been logged yet."
-    told = [f"{run}: {steps[-1]['step']} steps, training loss {steps[-1]['loss']:.4f}"]
+    lines_of_text = [f"{run}: {steps[-1]['step']} steps, training loss {steps[-1]['loss']:.4f}"]
     if evals:
         facts = ", ".join(f"{name} {value:.4g}" for name, value in evals[-1]["eval"].items())
-        told.append(f"held out at step {evals[-1]['step']}: {facts}")
-    return "\n".join(told)
+        lines_of_text.append(f"held out at step {evals[-1]['step']}: {facts}")
+    return "\n".join(lines_of_text)

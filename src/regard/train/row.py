@@ -1,7 +1,7 @@
-"""What a row is, and what a task wants of one.
+"""A row of data, and the fields that a task needs in it.
 
-In: a task's wishes (`Layout`), a row as a format gave it. Out: the row with every wanted field of its right kind, or the
-reason why it is malformed. Nothing heavy is imported here: the processes that encode rows know them by this module.
+In: a task's fields (`Layout`), a row as a format parsed it. Out: the row with every field of the right type, or the reason
+why it is malformed. Nothing heavy is imported here, since every worker process that encodes rows imports this module.
 """
 
 import json
@@ -18,11 +18,11 @@ FORMATS = ("text", "jsonl", "csv", "tsv", "parallel", "conllu")
 
 @dataclass(frozen=True)
 class Layout:
-    """What a task wants of its files.
+    """Which fields a task reads from its files, and how.
 
-    `wanted`: among text, label, source, target, tokens, tags, messages. `names`: what the files call them, where it is
-    something else. `document`: "file", "paragraph" (blank lines between) or "line", for plain text. `format`: for all
-    files, whatever their extension. `bad_rows`: "stop" or "skip".
+    `wanted`: the fields, among text, label, source, target, tokens, tags, messages. `names`: their names in the files,
+    where they differ. `document`: what is one text in a plain text file: "file", "paragraph" (blank lines between) or
+    "line". `format`: for all files, whatever their extension. `bad_rows`: "stop" or "skip".
     """
 
     wanted: tuple[str, ...]
@@ -38,7 +38,7 @@ class Layout:
                 raise DataError(f"{name} is {value!r}; it must be one of {', '.join(filter(None, allowed))}.")
 
     def settings(self) -> dict[str, Any]:
-        """What of it the rows depend on, for the manifest."""
+        """The part of it that the rows depend on, for the manifest."""
         names = dict(sorted(self.names.items()))
         return {"wanted": list(self.wanted), "names": names, "document": self.document, "bad_rows": self.bad_rows}
 
@@ -52,6 +52,7 @@ class BadRow(Exception):
 
 
 def check(row: Row, layout: Layout) -> None:
+    """Check and convert a row's fields in place; `BadRow` if one is missing or of another type."""
     for name in layout.wanted:
         if row.get(name) is None:
             raise BadRow(f"there is no {name}")
@@ -86,8 +87,8 @@ def _words(value: Any, name: str) -> list[str]:
 
 
 def _messages(value: Any, name: str) -> list[Any]:
-    said = isinstance(value, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value)
-    if not said or not all("content" in m for m in value):
+    have_roles = isinstance(value, list) and all(isinstance(m, dict) and isinstance(m.get("role"), str) for m in value)
+    if not have_roles or not all("content" in m for m in value):
         raise BadRow(f"the {name} are not a list of objects with a role and a content")
     return list(value)
 

@@ -1,7 +1,7 @@
-"""The directory of a run: who may train in it, and what is in it already.
+"""The directory of a run: its lock, its recorded settings, and the checkpoint to resume from.
 
-In: settings, and whether a run is to go on. Out: the settings as they are in effect, and the checkpoint to go on from. What
-cannot go on, or would take the place of another run, is refused before anything on the disk has changed.
+In: settings, and whether to resume. Out: the effective settings, and the checkpoint to resume from. A run that cannot be
+resumed, or would overwrite another, is refused before anything on the disk has changed.
 """
 
 import errno
@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.errors import TrainingError
-from regard.store.atomic import replace_file
+from regard.store.atomic_write import replace_file
 from regard.train import checkpoint
 from regard.train.metrics import METRICS, trim_metrics
-from regard.train.network_sizes import SETTLED, settled
+from regard.train.network_sizes import FROM_MODEL, effective_settings
 from regard.train.parallel import Parallel
-from regard.train.settings import TrainSettings, same_but, settings_from
+from regard.train.settings import TrainSettings, changed_settings, settings_from
 
 try:
     import fcntl
@@ -30,31 +30,31 @@ log = logging.getLogger("regard")
 SETTINGS, LOCK = "run.toml", "run.lock"
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some network file systems
 
-# What may differ between a run and its continuation
-FREE = {"out", "max_steps", "epochs", "log_steps", "eval_steps", "save_steps", "save_total_limit", "patience"}
-FREE |= {"probes", "probe_steps", "threads", "data", "eval_data", "shard", "compile", "checkpoint_activations"}
-FREE |= {"accumulate"}  # with more or fewer processes, a step may have to be computed in other parts
+# Settings that may change when a run is resumed
+MAY_CHANGE = {"out", "max_steps", "epochs", "log_steps", "eval_steps", "save_steps", "save_total_limit", "patience"}
+MAY_CHANGE |= {"probes", "probe_steps", "threads", "data", "eval_data", "shard", "compile", "checkpoint_activations"}
+MAY_CHANGE |= {"accumulate"}  # with another number of processes, other micro-batches may be needed
 
 
 # ── one process at a time ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
-def alone_in(run: Path, together: Parallel) -> Iterator[None]:
-    """Of processes that train together the first holds the lock for all."""
+def lock_run(run: Path, parallel: Parallel) -> Iterator[None]:
+    """Lock the run's directory; of processes that train together the first has the lock for all."""
     with ExitStack() as held:
 
         def lock() -> None:
             held.enter_context(locked(run))
 
-        together.first_does(lock)
+        parallel.run_on_first(lock)
         yield
 
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """The lock ends with the process that holds it, however that ends. Its file is gone afterwards, and so is the
-    directory if it was made for nothing."""
+    """Lock a run's directory. The operating system releases the lock when its process ends, however it ends. Afterwards
+    the lock file is deleted, and so is the directory if it was made here and is still empty."""
     existed = run.exists()
     try:
         run.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def locked(run: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        (run / LOCK).unlink(missing_ok=True)  # while it is held: who waits in `lock_file` looks again
+        (run / LOCK).unlink(missing_ok=True)  # before it is unlocked: `lock_file` checks that the file still exists
         os.close(handle)
         if not existed and not any(run.iterdir()):
             run.rmdir()
@@ -80,78 +80,81 @@ def lock_file(path: Path) -> int:
                 return handle
         except BlockingIOError:
             os.close(handle)
-            sentence = f"Another process trains in {path.parent}; wait until it has ended, or choose another --out."
+            sentence = f"Another process is training in {path.parent}; wait until it ends, or choose another --out."
             raise TrainingError(sentence) from None
         except OSError as problem:
             if problem.errno in WITHOUT_LOCKS:
-                log.warning("%s cannot be locked (%s); let no other process train there", path.parent, problem.strerror)
+                log.warning("%s cannot be locked (%s): run no other training in it", path.parent, problem.strerror)
                 return handle
             os.close(handle)
             raise
-        os.close(handle)  # its holder has just ended and removed it
+        os.close(handle)  # deleted by the process that had the lock and just ended: try again
 
 
-# ── what is there ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── new or resumed ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def entered(
-    settings: TrainSettings, resume: bool, say: Callable[[str], None] = lambda sentence: None
+def open_run(
+    settings: TrainSettings, resume: bool, notify: Callable[[str], None] = lambda sentence: None
 ) -> tuple[TrainSettings, Path | None]:
-    """The settings in effect, and where the run goes on from, if it does. Nothing is written yet."""
+    """The effective settings, and the checkpoint to resume from, if `resume`. Nothing is written yet."""
     run = settings.run
-    before = checkpoint_to_resume(run) if resume else None
-    if not resume and (held := what_is_held(run)):
+    last_checkpoint = checkpoint_to_resume(run) if resume else None
+    if not resume and (held := existing_run(run)):
         raise TrainingError(
-            f"{run} already holds a run ({held}); go on with it by --resume, choose another --out, or remove it."
+            f"{run} already has a run in it ({held}); continue it with --resume, choose another --out, or delete it."
         )
     for name in (METRICS, SETTINGS):
         if os.path.lexists(run / name) and not (run / name).is_file():
             raise TrainingError(f"{run / name} is not a file, so it cannot be written to; remove it.")
-    settings = recorded(run, settings, say) if before is not None else settled(settings, say)
+    if last_checkpoint is not None:
+        settings = resumed_settings(run, settings, notify)
+    else:
+        settings = effective_settings(settings, notify)
     checkpoint.clear_leftovers(run)
-    return settings, before
+    return settings, last_checkpoint
 
 
-def taken_over(settings: TrainSettings, before: Path | None, step: int) -> None:
-    """The run begins, or goes on from this step: from here on the directory is its own."""
+def begin_run(settings: TrainSettings, last_checkpoint: Path | None, step: int) -> None:
+    """Prepare the directory for a run that begins, or resumes at this step: checkpoints, metrics and `run.toml`."""
     run = settings.run
-    if before is not None:
-        checkpoint.go_back_to(run, before)
+    if last_checkpoint is not None:
+        checkpoint.roll_back_to(run, last_checkpoint)
         trim_metrics(run, step)
-    elif (run / METRICS).exists():  # of a run that ended before its first checkpoint
+    elif (run / METRICS).exists():  # of an earlier run that ended before its first checkpoint
         checkpoint.set_aside(run / METRICS, "old")
     with replace_file(run / SETTINGS) as file:
         file.write(settings.as_toml().encode())
 
 
 def checkpoint_to_resume(run: Path) -> Path:
-    before = checkpoint.newest(run)
-    if before is None:
+    last_checkpoint = checkpoint.newest(run)
+    if last_checkpoint is None:
         damaged = ", ".join(path.name for _, path in checkpoint.entries(run)[:3])
         why = f"all are damaged ({damaged} …)" if damaged else "there is none"
-        raise TrainingError(f"{run} holds no checkpoint to resume from: {why}; nothing was changed.")
-    return before
+        raise TrainingError(f"{run} has no checkpoint to resume from: {why}; nothing was changed.")
+    return last_checkpoint
 
 
-def what_is_held(run: Path) -> str | None:
-    """A sign of a run that has saved something, readable or not."""
+def existing_run(run: Path) -> str | None:
+    """The name of a checkpoint or link in the directory, damaged or not; None if there is none."""
     names = [path.name for _, path in checkpoint.entries(run)] + ["latest", "best"]
     return next((name for name in names if os.path.lexists(run / name)), None)
 
 
-def recorded(run: Path, settings: TrainSettings, say: Callable[[str], None]) -> TrainSettings:
-    """The settings with which a run goes on: as they were recorded, but for those that may change. The model that it was
-    begun from need not be there any more."""
+def resumed_settings(run: Path, settings: TrainSettings, notify: Callable[[str], None]) -> TrainSettings:
+    """The settings of a resumed run, checked against its `run.toml`: only those in MAY_CHANGE may differ. The model that it
+    began from (`--from`) need not exist any more."""
     path = run / SETTINGS
     if not path.exists():
-        return settled(settings, say)
+        return effective_settings(settings, notify)
     old = settings_from(settings.task, {}, path, {})
-    unsaid = [name for name in SETTLED if settings.start is not None and getattr(settings, name) is None]
-    settings = replace(settings, **{name: getattr(old, name) for name in unsaid})
-    changed = same_but(old, settings, FREE)
+    unset = [name for name in FROM_MODEL if settings.start is not None and getattr(settings, name) is None]
+    settings = replace(settings, **{name: getattr(old, name) for name in unset})
+    changed = changed_settings(old, settings, MAY_CHANGE)
     if changed:
         raise TrainingError(
-            f"{run} was begun with other settings ({', '.join(changed)}), so it cannot go on with these; "
-            "choose another --out, or --from this run to start anew from its weights."
+            f"{run} was begun with other settings ({', '.join(changed)}), so it cannot be resumed with these; "
+            "choose another --out, or --from this run to begin a new one with its weights."
         )
     return settings

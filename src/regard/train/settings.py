@@ -1,7 +1,7 @@
-"""What a person may set for a training run: a TOML file, flags over it, and defaults that suit the task.
+"""The settings (hyperparameters) of a training run: flags, over a TOML file, over the task's defaults.
 
 Every value is checked here, wherever it comes from, before anything is read or allocated. The effective settings are
-written into the run, so that it can be understood, resumed and repeated.
+written into the run's `run.toml`, so that it can be understood, resumed and repeated.
 """
 
 import dataclasses
@@ -14,31 +14,33 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import ConfigError, quoted
-from regard.model.config import LARGEST_NUMBER, LARGEST_SIZE, MOST_LAYERS
-from regard.modelfile import SMALL, read_file
-from regard.train.vocabulary import KINDS
+from regard.model.config import LARGEST_NUMBER, LARGEST_SIZE, MAX_LAYERS
+from regard.safe_open import SMALL, read_file
+from regard.train.tokenizer import KINDS
 
-GOING_ON = 1e-4  # the learning rate for a model that has learnt already
-MOST_STEPS = 10**12
-LONGEST_PROBE = 10_000  # characters
-NOT_GIVEN: Any = None  # of a network from scratch `FROM_SCRATCH` says it; `--from` a model, the model
+FINE_TUNING_RATE = 1e-4  # default learning rate with --from
+MAX_STEPS = 10**12
+MAX_PROBE_LENGTH = 10_000  # characters
+NOT_GIVEN: Any = None  # from scratch, the default is in `FROM_SCRATCH`; with --from, it is the model's
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    # what and where
+    """A run's settings. Each is a flag of `regard train` (`--batch-size`) and a key of run.toml (`batch_size`)."""
+
+    # task and data
     task: str
     data: tuple[str, ...] = ()
     out: str = ""
     eval_data: tuple[str, ...] = ()  # else a share of `data` is held out
     eval_share: float = 0.02
-    format: str | None = None  # of the data, if its name does not say
+    format: str | None = None  # of the data, unless its file name extension tells
     document: str | None = None  # plain text: a "file", a "paragraph" or a "line" is one text
-    start: str | None = None  # `--from`: a model to go on from
+    start: str | None = None  # `--from`: a model to fine-tune
     # text
-    tokenizer: str = NOT_GIVEN  # bpe, wordpiece, unigram or characters, trained on the data; or a model's to take
+    tokenizer: str = NOT_GIVEN  # bpe, wordpiece, unigram or characters, trained on the data; or a model whose to use
     vocab_size: int = NOT_GIVEN
-    block_size: int = NOT_GIVEN  # the longest text, in tokens
+    block_size: int = NOT_GIVEN  # the longest text, in tokens (context length)
     # the network
     family: str | None = None
     layers: int = NOT_GIVEN
@@ -46,52 +48,54 @@ class TrainSettings:
     heads: int = NOT_GIVEN
     d_ff: int | None = None
     dropout: float = NOT_GIVEN
-    # how long, how much
+    # length and batches
     max_steps: int | None = None
     epochs: float | None = None
-    batch_size: int = 16  # texts per step
-    batch_tokens: int | None = None  # instead: tokens per step, texts of like length together
-    accumulate: int = 1  # parts a step is computed in
-    # the optimiser
+    batch_size: int = 16  # examples per step, over all processes and micro-batches
+    batch_tokens: int | None = None  # instead: tokens per step, examples of similar length in a batch
+    accumulate: int = 1  # gradient accumulation: micro-batches per step
+    # optimizer, learning rate schedule and loss
     learning_rate: float = 1e-3
     schedule: str = "cosine"
     warmup_steps: int = 100
     weight_decay: float = 0.1
     beta_1: float = 0.9
     beta_2: float = 0.95
-    clip: float = 1.0
+    clip: float = 1.0  # the largest norm of the gradient
     label_smoothing: float = 0.0
     class_weights: bool = False
     whole_word: bool = False
-    # what is kept and shown
+    # logging, evaluation, checkpoints and early stopping
     log_steps: int = 10
     eval_steps: int | None = None  # else ten times a run
-    save_steps: int | None = None
-    save_total_limit: int = 2
-    patience: int | None = None  # evaluations without improvement before stopping
+    save_steps: int | None = None  # else as eval_steps
+    save_total_limit: int = 2  # checkpoints kept, besides the best
+    patience: int | None = None  # early stopping: evaluations without improvement
     probes: tuple[str, ...] = ()
     probe_steps: int = 100
     # the machine
     seed: int = 0
     bf16: bool = False
     compile: bool = False
-    checkpoint_activations: bool = False
+    checkpoint_activations: bool = False  # activation checkpointing
     threads: int | None = None
-    shard: bool = False  # under torchrun: FSDP2 instead of DDP
+    shard: bool = False  # data parallel under torchrun: FSDP2 instead of DDP
 
     def __post_init__(self) -> None:
         for each in fields(self):
             if (value := getattr(self, each.name)) is not each.default:  # not `!=`: True equals 1
                 check(each.name, value, flag(each.name))
-                if each.name in NUMBERS:  # a whole number is one, but not to AdamW
+                if each.name in NUMBERS:  # an int is accepted, but AdamW wants a float
                     object.__setattr__(self, each.name, float(value))
         for name, tasks in ONLY_FOR.items():
             if getattr(self, name) and self.task not in tasks:
-                raise ConfigError(f"{flag(name)} is for {' and '.join(tasks)}; {self.task} does without it.")
+                raise ConfigError(f"{flag(name)} is for {' and '.join(tasks)}, not for {self.task}; leave it out.")
         if self.batch_size % self.accumulate:
             raise ConfigError(f"{flag('batch_size')} {self.batch_size} does not divide into {self.accumulate} parts.")
         if self.start is None:
-            own = {} if self.tokenizer in (None, *KINDS) else {"vocab_size": None}  # a model's vocabulary is as it is
+            own = (
+                {} if self.tokenizer in (None, *KINDS) else {"vocab_size": None}
+            )  # a model's vocabulary cannot be changed
             for name, usual in {**FROM_SCRATCH, **own}.items():
                 if getattr(self, name) is None:
                     object.__setattr__(self, name, usual)
@@ -113,14 +117,14 @@ FROM_SCRATCH: dict[str, Any] = {"tokenizer": "bpe", "vocab_size": 4096, "block_s
 FROM_SCRATCH |= {"layers": 4, "width": 256, "heads": 4, "dropout": 0.1}
 ONLY_FOR = {"whole_word": ("mlm",), "class_weights": ("classify",), "label_smoothing": ("classify", "translate")}
 
-# ── what each may be ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── limits ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-SIZE, STEPS = (1, LARGEST_SIZE), (1, MOST_STEPS)
-# the least and the most; narrower limits follow from the memory there is
-WHOLE = {"vocab_size": (4, LARGEST_SIZE), "block_size": (2, LARGEST_SIZE), "layers": (1, MOST_LAYERS)}
+SIZE, STEPS = (1, LARGEST_SIZE), (1, MAX_STEPS)
+# minimum and maximum; available memory limits them further
+WHOLE = {"vocab_size": (4, LARGEST_SIZE), "block_size": (2, LARGEST_SIZE), "layers": (1, MAX_LAYERS)}
 WHOLE |= dict.fromkeys(("width", "heads", "d_ff", "batch_size", "batch_tokens", "accumulate"), SIZE)
 WHOLE |= dict.fromkeys(("max_steps", "log_steps", "eval_steps", "save_steps", "probe_steps"), STEPS)
-WHOLE |= {"warmup_steps": (0, MOST_STEPS), "save_total_limit": STEPS, "patience": STEPS}
+WHOLE |= {"warmup_steps": (0, MAX_STEPS), "save_total_limit": STEPS, "patience": STEPS}
 WHOLE |= {"seed": (0, 2**63 - 1), "threads": (1, 1024)}
 
 Limit = tuple[Callable[[float], bool], str]  # NaN fails every comparison
@@ -137,7 +141,7 @@ LISTS = ("data", "eval_data", "probes")
 
 
 def check(name: str, value: Any, called: str) -> None:
-    """Refuse a value that the setting cannot have. What is in none of the tables is text."""
+    """Refuse a value that the setting cannot have. A setting in none of the tables above is a string."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in WHOLE:
         least, most = WHOLE[name]
@@ -150,8 +154,8 @@ def check(name: str, value: Any, called: str) -> None:
         fits, expected = isinstance(value, bool), "true or false"
     elif name in LISTS:
         fits, expected = isinstance(value, tuple) and all(map(is_text, value)), "a list of texts, none of them empty"
-        if fits and name == "probes" and any(len(text) > LONGEST_PROBE or not text.strip() for text in value):
-            fits, expected = False, f"a list of texts of 1 to {LONGEST_PROBE:,} characters"
+        if fits and name == "probes" and any(len(text) > MAX_PROBE_LENGTH or not text.strip() for text in value):
+            fits, expected = False, f"a list of texts of 1 to {MAX_PROBE_LENGTH:,} characters"
     else:
         fits, expected = is_text(value) and "\0" not in value, "text, and not empty"
     if not fits:
@@ -159,11 +163,12 @@ def check(name: str, value: Any, called: str) -> None:
 
 
 def is_text(value: object) -> bool:
-    """A lone surrogate, which is what Python makes of a byte that is not UTF-8, could not be written into run.toml."""
+    """Whether it is a string for run.toml: not empty, and without lone surrogates (from bytes that are not UTF-8)."""
     return isinstance(value, str) and value != "" and not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def flag(name: str) -> str:
+    """The command-line flag of a setting."""
     return "--" + {"start": "from", "probes": "probe"}.get(name, name).replace("_", "-")
 
 
@@ -173,7 +178,7 @@ def flag(name: str) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str):  # JSON's escapes are TOML's, which also wants one for U+007F
+    if isinstance(value, str):  # JSON's escapes are valid TOML, which also needs one for U+007F
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(v) for v in value) + "]"
@@ -181,18 +186,18 @@ def _toml(value: Any) -> str:
 
 
 def settings_from(task: str, defaults: Mapping[str, Any], file: Path | None, flags: Mapping[str, Any]) -> TrainSettings:
-    """Flags over the file over the task's defaults, which are gentler for a model that goes on."""
-    said = read_toml(file) if file else {}
-    check_names(said, f" in {file}")
+    """Flags, over the file, over the task's defaults (with a lower learning rate for fine-tuning)."""
+    from_file = read_toml(file) if file else {}
+    check_names(from_file, f" in {file}")
     check_names(flags)
-    for name, value in said.items():
+    for name, value in from_file.items():
         check(name, _plain(name, value), f"{file}: {name}")
-    if said.get("task", task) != task:
-        raise ConfigError(f"{file} is for {quoted(said['task'])}, not for {quoted(task)}.")
-    chosen = {**said, **{k: v for k, v in flags.items() if v is not None}}
+    if from_file.get("task", task) != task:
+        raise ConfigError(f"{file} is for {quoted(from_file['task'])}, not for {quoted(task)}.")
+    chosen = {**from_file, **{k: v for k, v in flags.items() if v is not None}}
     if chosen.get("start"):
-        model_says = ("tokenizer", "block_size")
-        defaults = {k: v for k, v in defaults.items() if k not in model_says} | {"learning_rate": GOING_ON}
+        from_model = ("tokenizer", "block_size")
+        defaults = {k: v for k, v in defaults.items() if k not in from_model} | {"learning_rate": FINE_TUNING_RATE}
     merged = {**defaults, **chosen, "task": task}
     try:
         return TrainSettings(**{name: _plain(name, value) for name, value in merged.items()})
@@ -201,7 +206,7 @@ def settings_from(task: str, defaults: Mapping[str, Any], file: Path | None, fla
 
 
 def check_names(given: Mapping[str, Any], where: str = "") -> None:
-    """Refuse what is no setting of a run, also if it is None, which else stands for what was not given."""
+    """Refuse unknown names, also those whose value is None (which means "not given" for a known one)."""
     known = {each.name for each in fields(TrainSettings)}
     unknown = next((name for name in given if name not in known), None)
     if unknown is not None:
@@ -226,8 +231,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     return named
 
 
-def same_but(a: TrainSettings, b: TrainSettings, free: set[str]) -> list[str]:
-    """Settings in which two runs differ, except those that may change between a run and its continuation."""
+def changed_settings(a: TrainSettings, b: TrainSettings, free: set[str]) -> list[str]:
+    """The names of settings in which two runs differ, except those in `free`, which may change when resuming."""
     return [
         each.name
         for each in dataclasses.fields(a)

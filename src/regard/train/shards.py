@@ -1,13 +1,12 @@
-"""Columns of numbers on the disk: rows of different lengths, written once, then mapped into memory.
+"""Tokenised datasets on the disk: columns of rows of different lengths, in shards, written once and memory-mapped.
 
-In: examples as they are made. Out: a directory with a manifest and shards. Shard k of a column is two files:
-`NAME-0000k.values`, all its rows end to end, and `NAME-0000k.ends`, where each of them ends (int64). Everything is little
-endian. A directory without `manifest.json` is not a dataset; the manifest is written last and tells every file's size and
-SHA-256, so a half-written or damaged dataset is never mistaken for a whole one.
+In: encoded examples. Out: a directory with a manifest and shards. Shard k of a column is two files:
+`NAME-0000k.values`, all its rows concatenated, and `NAME-0000k.ends`, where each of them ends (int64). Everything is little
+endian. A directory without `manifest.json` is not a dataset; the manifest is written last and has every file's size and
+SHA-256, so a half-written or damaged dataset is never mistaken for a complete one.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,30 +17,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
-from regard.modelfile import open_file
-from regard.store.jsonfile import read_json
+from regard.safe_open import open_file, read_json
+from regard.train.preprocess import json_sha256
 
 MANIFEST = "manifest.json"
 VERSION = 1
-SHARD_VALUES = 1 << 27  # of the longest column; then a new shard begins
+SHARD_VALUES = 1 << 27  # values of the longest column after which a new shard begins
 FILE_NAME = re.compile(r"[a-z_]+-\d{5}\.(values|ends)")
 
 Array = NDArray[Any]
 
 
-def fingerprint(manifest: Mapping[str, Any]) -> str:
-    """What the numbers depend on, in one hash: equal for equal data, whatever the files are called."""
+def dataset_sha256(manifest: Mapping[str, Any]) -> str:
+    """A hash of everything the dataset's values depend on: equal for equal data, whatever the files are called."""
     depends = {name: manifest[name] for name in ("version", "task", "tokenizer", "settings")}
     depends["sources"] = [source["sha256"] for source in manifest["sources"]]
     depends["columns"] = {name: column["dtype"] for name, column in manifest["columns"].items()}
-    return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
+    return json_sha256(depends)
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Part:
-    """One file being written, hashed on the way."""
+    """A file being written, and its hash."""
 
     def __init__(self, path: Path):
         self.name, self.bytes, self.digest = path.name, 0, hashlib.sha256()
@@ -73,7 +72,7 @@ class ShardWriter:
         self._totals = dict.fromkeys(columns, 0)
 
     def write(self, values: Mapping[str, Array], lengths: Mapping[str, NDArray[np.int64]]) -> None:
-        """Some rows: every column's values end to end, and their lengths."""
+        """Append rows: every column's values, concatenated, and their lengths."""
         n = len(next(iter(lengths.values())))
         if n == 0:
             return
@@ -123,7 +122,7 @@ class ShardWriter:
 
 
 class Columns:
-    """A dataset: `columns[i]` is row i, an array per column that lies in the file and is not to be written to."""
+    """A dataset: `columns[i]` is row i, a read-only array per column, memory-mapped from the file."""
 
     def __init__(self, directory: Path | str, *, verify: bool = False):
         self.directory = Path(directory)
@@ -131,7 +130,7 @@ class Columns:
         try:
             if self.manifest["version"] != VERSION:
                 raise self._damaged(f"version {self.manifest['version']!r} is not {VERSION}")
-            self.fingerprint = fingerprint(self.manifest)
+            self.fingerprint = dataset_sha256(self.manifest)
             self.names = tuple(self.manifest["columns"])
             self._shards = [self._map(number, shard) for number, shard in enumerate(self.manifest["shards"])]
             counts = [shard["rows"] for shard in self.manifest["shards"]]
@@ -145,45 +144,45 @@ class Columns:
         return DataError(f"{self.directory} is a damaged dataset: {what}; it has to be prepared again.")
 
     def _map(self, number: int, shard: Mapping[str, Any]) -> dict[str, tuple[Array, Array]]:
-        """Every column's values and ends, after a look at the sizes."""
-        said = {file["name"]: file["bytes"] for file in shard["files"]}
+        """Every column's values and ends, memory-mapped, with their sizes checked."""
+        recorded = {file["name"]: file["bytes"] for file in shard["files"]}
         found = {}
         for name in self.names:
             dtype = np.dtype(self.manifest["columns"][name]["dtype"]).newbyteorder("<")
-            values = self._mapped(f"{name}-{number:05d}.values", said, dtype)
-            ends = self._mapped(f"{name}-{number:05d}.ends", said, np.dtype("<i8"))
+            values = self._mapped(f"{name}-{number:05d}.values", recorded, dtype)
+            ends = self._mapped(f"{name}-{number:05d}.ends", recorded, np.dtype("<i8"))
             if len(ends) != shard["rows"] or (len(ends) and ends[-1] != len(values)):
-                raise self._damaged(f"{name}-{number:05d} does not hold the rows it should")
+                raise self._damaged(f"{name}-{number:05d} does not have the rows it should")
             found[name] = values, ends
         return found
 
-    def _mapped(self, name: str, said: Mapping[str, int], dtype: "np.dtype[Any]") -> Array:
+    def _mapped(self, name: str, recorded: Mapping[str, int], dtype: "np.dtype[Any]") -> Array:
         path = self.directory / name
         try:
             size = path.stat().st_size
-            if size != said[name] or size % dtype.itemsize:
-                raise self._damaged(f"{name} has {size} bytes instead of {said[name]}")
+            if size != recorded[name] or size % dtype.itemsize:
+                raise self._damaged(f"{name} has {size} bytes instead of {recorded[name]}")
             return np.asarray(np.memmap(path, dtype, "r")) if size else np.empty(0, dtype)
         except OSError as problem:
             raise self._damaged(f"{name} cannot be read ({problem.strerror})") from None
 
     def _files(self) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        """Every file, and what the manifest says of it."""
+        """Every file, and its entry in the manifest."""
         for shard in self.manifest["shards"]:
             for file in shard["files"]:
                 yield self.directory / file["name"], file
 
     def verify(self) -> None:
         """Read everything and compare it with the manifest's SHA-256."""
-        for path, said in self._files():
+        for path, recorded in self._files():
             with open_file(path, DataError) as content:
-                if hashlib.file_digest(content, "sha256").hexdigest() != said["sha256"]:
+                if hashlib.file_digest(content, "sha256").hexdigest() != recorded["sha256"]:
                     raise self._damaged(f"the content of {path.name} has changed")
 
     def refuse_if_shrunk(self) -> None:
-        """To read a mapped file where it has been cut off would end the process."""
-        for path, said in self._files():
-            if not path.exists() or path.stat().st_size < said["bytes"]:
+        """Refuse to read files that have become shorter: reading a mapped file beyond its end would kill the process."""
+        for path, recorded in self._files():
+            if not path.exists() or path.stat().st_size < recorded["bytes"]:
                 raise self._damaged(f"{path.name} was cut off or removed while it was being read")
 
     def __len__(self) -> int:
@@ -204,27 +203,27 @@ class Columns:
         return values[start:end]
 
     def lengths(self, name: str) -> NDArray[np.int32]:
-        """How long every row of a column is."""
+        """The length of every row of a column."""
         found = [np.diff(shard[name][1], prepend=0).astype(np.int32) for shard in self._shards]
         return np.concatenate(found) if found else np.empty(0, np.int32)
 
     def stream(self, name: str) -> "Stream":
-        """A column's rows end to end, as one sequence."""
+        """A column's rows, concatenated, as one sequence."""
         return Stream([shard[name][0] for shard in self._shards])
 
     def summary(self) -> str:
-        """What there is and what was left out, in one sentence."""
+        """The number of examples and of what was left out, as a message."""
         values = ", ".join(f"{c['values']:,} in {name}" for name, c in self.manifest["columns"].items())
         return f"{len(self):,} examples ({values}); left out: {self.left_out() or 'nothing'}."
 
     def left_out(self) -> str:
-        """How many rows are not here, or not whole, for which reason."""
+        """How many rows were skipped or truncated, by reason."""
         counts = {**self.manifest["skipped"], **self.manifest.get("shortened", {})}
         return "; ".join(f"{n:,} × {reason}" for reason, n in counts.items())
 
 
 class Stream:
-    """Several arrays as one long one."""
+    """Several arrays as one long one, not copied."""
 
     def __init__(self, parts: list[Array]):
         self._parts = parts
@@ -234,7 +233,7 @@ class Stream:
         return int(self._starts[-1])
 
     def read(self, start: int, stop: int) -> Array:
-        """The numbers from start to before stop; a copy only where they lie in two shards."""
+        """The values in start … stop - 1; a copy only where they are in two shards."""
         if not 0 <= start <= stop <= len(self):
             raise IndexError((start, stop))
         first, last = np.searchsorted(self._starts, start, "right") - 1, np.searchsorted(self._starts, stop, "left")

@@ -1,8 +1,8 @@
-"""`python -m regard.engine.native.build [--sanitize] [directory]`: the C files here become one shared library.
+"""`python -m regard.engine.native.build [--sanitize] [directory]`: compile the C files here into one shared library.
 
-The package's install does the same. Kernels are compiled twice, for AVX2 where the compiler aims at x86-64 and as plain
-C; the library chooses when it is loaded. Imports nothing but the standard library, because installing comes first, and
-most of that only when there is something to compile, because every process that runs the library asks for its name.
+Installing the package does the same. Kernels are compiled twice, for AVX2 where the compiler targets x86-64 and as plain
+C; the library chooses when it is loaded. This module imports only the standard library, since it runs during installation,
+and most of that inside functions, since every process that loads the library imports it for the file name.
 """
 
 import os
@@ -19,7 +19,7 @@ SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 
 
 def sources() -> str:
-    """A hash of what a library is made from here. Each one carries its own, so that none is used beside other sources."""
+    """A hash of the C sources and flags. A built library contains it, so that one built from other sources is not used."""
     import hashlib
 
     made_from = hashlib.sha256(repr((FLAGS, AVX2)).encode())
@@ -29,7 +29,7 @@ def sources() -> str:
 
 
 class NoCompiler(Exception):
-    """There is no C compiler, or it failed; the sentence says which."""
+    """There is no C compiler, or it failed; the message says which."""
 
 
 def compiler() -> list[str]:
@@ -47,7 +47,7 @@ def compiler() -> list[str]:
 
 
 def commands(cc: list[str], objects: Path, target: Path, sanitize: bool) -> tuple[list[list[str]], list[str]]:
-    """What compiles each file, and what links them."""
+    """The commands that compile each file, and the command that links them."""
     import platform
 
     x86 = platform.machine().lower() in ("x86_64", "amd64")
@@ -66,12 +66,12 @@ def run(command: list[str]) -> None:
 
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stderr.strip() or "nothing").splitlines()[0]
-        raise NoCompiler(f"{command[0]} failed: {said}")
+        message = (done.stderr.strip() or "nothing").splitlines()[0]
+        raise NoCompiler(f"{command[0]} failed: {message}")
 
 
 def build(directory: Path = HERE, *, sanitize: bool = False) -> Path:
-    """The library, in `directory`; it appears whole or not at all."""
+    """Build the library in `directory`, atomically: it appears complete or not at all."""
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
 

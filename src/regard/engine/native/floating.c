@@ -2,7 +2,7 @@
  *
  * One row streams through the matrix, four groups (32 outputs) abreast. Many rows are tiles of 6 rows × 16 outputs in
  * registers, over pieces of the depth that stay in the first-level cache; 16-bit pieces are widened once per piece. While
- * all rows pass over a piece, the next one is asked for, so that memory is as busy as the multiplier.
+ * all rows pass over a piece, the next one is prefetched, so that memory is as busy as the multiplier.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC optimize("no-tree-pre")    /* which would keep a tile's sums in memory */
@@ -14,9 +14,10 @@
 #define DEEP 256  /* columns of a piece */
 #define TALL 192  /* rows of X that stay in the second-level cache, DEEP columns of each */
 #define NEAR (256 << 10) /* bytes of X that stay there whole */
-#define OFTEN 64  /* columns after which more of the next piece is asked for */
+#define OFTEN 64  /* columns after which more of the next piece is prefetched */
 
-typedef struct { /* the next piece, two groups `apart`: `each` bytes of both are asked for every OFTEN columns of a strip */
+typedef struct
+{ /* the next piece, two groups `apart`: `each` bytes of both are prefetched every OFTEN columns of a strip */
     const uint8_t *at;
     int64_t apart, each;
 } next;
@@ -70,8 +71,8 @@ INLINE void tile(const int format, const int R, const int G, int64_t depth, cons
 }
 
 /* R rows, all groups. */
-INLINE void strip(const int format, const int R, int64_t groups, int64_t depth, const float *X, int64_t x_stride,
-                  panels P, float *C, int64_t c_stride, int more, const next *ahead) {
+INLINE void strip(const int format, const int R, int64_t groups, int64_t depth, const float *X, int64_t x_stride, panels P,
+                  float *C, int64_t c_stride, int more, const next *ahead) {
     int64_t g = 0;
     if (R <= 3)
         for (; g + 4 <= groups; g += 4) tile(format, R, 4, depth, X, x_stride, P, g, C, c_stride, more, ahead);

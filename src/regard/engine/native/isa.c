@@ -10,6 +10,6 @@ void NAME(product)(const matrix *W, int64_t first, int64_t last, const input *x,
 }
 
 const kernels NAME(kernels) = {
-    TEXT(ISA), NAME(product), NAME(quantise), NAME(norm), NAME(finish), NAME(embed),
-    NAME(store), NAME(whole), NAME(part), NAME(merge), NAME(log_total), NAME(ranked),
+    TEXT(ISA),   NAME(product), NAME(quantise), NAME(norm),  NAME(finish),    NAME(embed),
+    NAME(store), NAME(whole),   NAME(part),     NAME(merge), NAME(log_total), NAME(ranked),
 };

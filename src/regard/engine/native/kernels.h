@@ -11,16 +11,16 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define NAME(x) JOIN(x, ISA)
 
-#define MANY 16        /* rows above which a product with integers widens these once for all */
-#define ROOM (20 << 10) /* bytes of a thread's own that a product may use */
+#define MANY 16        /* rows above which a product with quantized weights widens them once for all rows */
+#define ROOM (20 << 10) /* bytes of a thread's scratch memory that a product may use */
 
-/* The input of a product, `rows` × `columns`. Floats: X. Rounded: for every block of 32 columns 64 bytes of q, words or (for
- * 4 bits and not many rows) what the instruction set likes better, a scale, and the scale times the sum of the integers. */
+/* The input of a product, `rows` × `columns`. Floats: X. Quantized: for every block of 32 columns 64 bytes of q (words or,
+ * for 4 bits and not many rows, what is faster on the instruction set), a scale, and the scale times the integers' sum. */
 typedef struct {
     int64_t rows, columns;
     const float *X;
-    int64_t stride;         /* from a row to the next, floats of X or bytes of q */
-    const uint8_t *q;       /* rows × columns × 2 bytes */
+    int64_t stride; /* from a row to the next, floats of X or bytes of q */
+    const uint8_t *q; /* rows × columns × 2 bytes */
     const float *scale, *sum; /* rows × columns/32 each */
 } input;
 

@@ -1,7 +1,7 @@
-"""The shared library as Python sees it: engine.h's structs, its functions with their types, and whether it is there at all.
+"""ctypes bindings of the shared library: engine.h's structs, its functions with their types, and whether it can be loaded.
 
-`library()` gives it, or None with one remark in the log: not built, or REGARD_ENGINE=torch asks for the other path.
-REGARD_KERNELS=portable runs the plain C kernels where better ones would be chosen; REGARD_LIBRARY names another build.
+`library()` returns it, or None: it is not built, which is logged once, or REGARD_ENGINE (numpy, torch) selects another
+engine. REGARD_KERNELS=portable selects the plain C kernels where faster ones exist; REGARD_LIBRARY names another build.
 """
 
 import ctypes
@@ -15,16 +15,17 @@ from regard.engine.native.build import NAME, sources
 
 log = logging.getLogger("regard")
 
-FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")  # as `enum format` counts them
+FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")  # in the order of `enum format`
 NORMS = {"none": 0, "layer": 1, "rms": 2}
 ACTIVATIONS = {"none": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu": 4, "tanh": 5}
 EMBED, NORM, PRODUCT, STORE, ATTEND, PICK = range(6)
-REFUSALS = {  # of regard_run
+REFUSALS = {  # error codes of regard_run
     -1: "A batch does not fit the engine's buffers.",
-    -2: "There is no memory for a batch.",
+    -2: "There is not enough memory for a batch.",
     -3: "A token id has no row in the model's embedding.",
-    -4: "A position is beyond the model's table of positions, or beyond a cache.",
+    -4: "A position is beyond the model's table of positions, or beyond the KV cache.",
 }
+OTHERS = ("numpy", "torch")  # the other engines
 LANES, BLOCK, FEW, CHUNK, WIDEST_HEAD = 8, 32, 4, 128, 512
 
 
@@ -66,7 +67,7 @@ class Step(ctypes.Structure):
 class Batch(ctypes.Structure):
     _fields_ = [
         *((n, c_int32) for n in ("rows", "wanted")),
-        *((n, c_void_p) for n in ("ids", "positions", "visible", "texts", "sources", "source_lengths")),
+        *((n, c_void_p) for n in ("ids", "positions", "visible", "caches", "sources", "source_lengths")),
         *((n, c_int64) for n in ("capacity", "source_capacity")),
         *((n, c_void_p) for n in ("wanted_rows", "logits")),
         ("logits_stride", c_int64),
@@ -96,7 +97,7 @@ SIGNATURES = {
     "regard_packed_bytes": (c_int64, [c_int32, c_int64, c_int64]),
     "regard_pack": (c_int, [POINTER(Packing), c_int64, c_int32, POINTER(c_int64)]),
     "regard_scratch_bytes": (c_int64, [c_int32]),
-    "regard_text_bytes": (c_int64, [POINTER(Cache), c_int64]),
+    "regard_cache_bytes": (c_int64, [POINTER(Cache), c_int64]),
     "regard_fork": (None, [POINTER(Cache), c_void_p, c_int64, c_void_p, c_int64, c_int64]),
     "regard_log_totals": (None, [c_void_p, c_int64, c_int64, c_int64, c_void_p, c_int32]),
     "regard_ranked": (c_int, [c_void_p, c_int64, c_int64, c_int64, c_int64, c_void_p, c_void_p, c_int32]),
@@ -105,7 +106,7 @@ SIGNATURES = {
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Calls into it release Python's lock. An OSError says why it cannot be used."""
+    """Load the library; calls into it release Python's global lock. An OSError says why it cannot be used."""
     native = ctypes.CDLL(str(path))
     for name, (result, arguments) in SIGNATURES.items():
         function = getattr(native, name)
@@ -113,7 +114,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     sizes = (c_int64 * 6)()
     native.regard_sizes(sizes)
     if list(sizes) != [ctypes.sizeof(struct) for struct in (Matrix, Packing, Cache, Step, Batch, Plan)]:
-        raise OSError(f"{path} has other structs than this Python")
+        raise OSError(f"{path} has other structs than library.py")
     if native.regard_sources().decode() != sources():
         raise OSError(f"{path} was built from other sources: run python -m regard.engine.native.build")
     return native
@@ -121,14 +122,15 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    if os.environ.get("REGARD_ENGINE", "native") == "torch":
+    """The native library, loaded once; None if it cannot or should not be used."""
+    if os.environ.get("REGARD_ENGINE") in OTHERS:
         return None
     path = Path(os.environ.get("REGARD_LIBRARY") or Path(__file__).with_name(NAME))
     try:
         native = open_library(path)
     except (OSError, AttributeError) as problem:
         reason = "it has not been built" if not path.exists() else str(problem)
-        log.warning("The native engine is not used (%s); PyTorch computes instead.", reason)
+        log.warning("The native engine is not used (%s); numpy computes instead.", reason)
         return None
     wanted = os.environ.get("REGARD_KERNELS")
     if native.regard_choose(wanted.encode() if wanted else None) is None:

@@ -12,8 +12,11 @@
 #define INLINE static inline __attribute__((always_inline))
 
 /* The bytes of a block (of a column, for floats) in a file's row, and where its integers begin. */
-static const struct { int64_t numbers, bytes, integers; } FILED[] = {
-    [F32] = {1, 4, 0}, [F16] = {1, 2, 0}, [BF16] = {1, 2, 0}, [Q8_0] = {32, 34, 2}, [Q4_0] = {32, 18, 2}, [Q4_1] = {32, 20, 4},
+static const struct {
+    int64_t numbers, bytes, integers;
+} FILED[] = {
+    [F32] = {1, 4, 0},    [F16] = {1, 2, 0},    [BF16] = {1, 2, 0},
+    [Q8_0] = {32, 34, 2}, [Q4_0] = {32, 18, 2}, [Q4_1] = {32, 20, 4},
 };
 
 int64_t regard_packed_bytes(int32_t format, int64_t rows, int64_t columns) {
@@ -22,7 +25,7 @@ int64_t regard_packed_bytes(int32_t format, int64_t rows, int64_t columns) {
 }
 
 /* Whether a number of 16 bits is finite: not all of its exponent's bits (half 0x7C00, bfloat 0x7F80) are set. */
-INLINE int finite(const uint8_t *number, uint16_t exponent) {
+INLINE int is_finite(const uint8_t *number, uint16_t exponent) {
     uint16_t bits;
     memcpy(&bits, number, 2);
     return (bits & exponent) != exponent;
@@ -33,7 +36,7 @@ INLINE int pack_words(const uint8_t *const *rows, int64_t n, int64_t columns, ui
     for (int64_t k = 0; k < columns; k++, out += 32)
         for (int64_t r = 0; r < n; r++) {
             memcpy(out + 4 * r, rows[r] + 4 * k, 4);
-            fine &= finite(rows[r] + 4 * k + 2, 0x7F80); /* a float's upper half is a bfloat */
+            fine &= is_finite(rows[r] + 4 * k + 2, 0x7F80); /* a float's upper half is a bfloat */
         }
     return fine;
 }
@@ -43,12 +46,12 @@ INLINE int pack_halves(const uint8_t *const *rows, int64_t n, int64_t columns, u
     for (int64_t k = 0; k < columns; k++, out += 16)
         for (int64_t r = 0; r < n; r++) {
             memcpy(out + 2 * r, rows[r] + 2 * k, 2);
-            fine &= finite(rows[r] + 2 * k, exponent);
+            fine &= is_finite(rows[r] + 2 * k, exponent);
         }
     return fine;
 }
 
-/* Scales (and minima) side by side, then the integers: 4 bytes of each row in turn. */
+/* Scales (and minima) of the 8 rows, then the integers: 4 bytes of each row in turn. */
 INLINE int pack_blocks(int32_t format, const uint8_t *const *rows, int64_t n, int64_t blocks, uint8_t *out) {
     const int64_t bytes = FILED[format].bytes, head = FILED[format].integers;
     int fine = 1;
@@ -57,9 +60,10 @@ INLINE int pack_blocks(int32_t format, const uint8_t *const *rows, int64_t n, in
             const uint8_t *block = rows[r] + b * bytes;
             for (int64_t i = 0; i < head / 2; i++) {
                 memcpy(out + 16 * i + 2 * r, block + 2 * i, 2);
-                fine &= finite(block + 2 * i, 0x7C00);
+                fine &= is_finite(block + 2 * i, 0x7C00);
             }
-            for (int64_t i = 0; i < (bytes - head) / 4; i++) memcpy(out + 8 * head + 32 * i + 4 * r, block + head + 4 * i, 4);
+            for (int64_t i = 0; i < (bytes - head) / 4; i++)
+                memcpy(out + 8 * head + 32 * i + 4 * r, block + head + 4 * i, 4);
         }
     return fine;
 }
@@ -71,27 +75,27 @@ static int pack_group(const packing *p, int64_t group, int64_t bytes) {
     uint8_t *out = p->packed + group * bytes;
     if (n < LANES) memset(out, 0, (size_t)bytes);
     switch (p->format) {
-        case F32: return pack_words(rows, n, p->columns, out);
-        case F16: return pack_halves(rows, n, p->columns, 0x7C00, out);
-        case BF16: return pack_halves(rows, n, p->columns, 0x7F80, out);
-        case Q8_0: return pack_blocks(Q8_0, rows, n, p->columns / BLOCK, out);
-        case Q4_0: return pack_blocks(Q4_0, rows, n, p->columns / BLOCK, out);
-        default: return pack_blocks(Q4_1, rows, n, p->columns / BLOCK, out);
+    case F32: return pack_words(rows, n, p->columns, out);
+    case F16: return pack_halves(rows, n, p->columns, 0x7C00, out);
+    case BF16: return pack_halves(rows, n, p->columns, 0x7F80, out);
+    case Q8_0: return pack_blocks(Q8_0, rows, n, p->columns / BLOCK, out);
+    case Q4_0: return pack_blocks(Q4_0, rows, n, p->columns / BLOCK, out);
+    default: return pack_blocks(Q4_1, rows, n, p->columns / BLOCK, out);
     }
 }
 
 /* The pages of a mapped file that rows first … last-1 fill have been read; otherwise all of the file would be resident. */
-static void give_back(const packing *p, int64_t first, int64_t last) {
-    const int64_t row = p->columns / FILED[p->format].numbers * FILED[p->format].bytes, page = sysconf(_SC_PAGESIZE);
+static void give_back(const packing *p, int64_t first, int64_t last, int64_t row_bytes) {
+    const int64_t page = sysconf(_SC_PAGESIZE);
     const intptr_t start = ((intptr_t)p->rows[first] + page - 1) / page * page;
-    const intptr_t end = ((intptr_t)p->rows[last - 1] + row) / page * page;
+    const intptr_t end = ((intptr_t)p->rows[last - 1] + row_bytes) / page * page;
     if (start < end) madvise((void *)start, (size_t)(end - start), MADV_DONTNEED);
 }
 
 typedef struct {
     packing *matrices;
     int64_t n, taken; /* taken: slices, counted over all matrices */
-    int64_t *done;    /* bytes */
+    int64_t *done; /* bytes */
 } packings;
 
 static void pack_slices(void *job, int id, int threads) {
@@ -109,7 +113,7 @@ static void pack_slices(void *job, int id, int threads) {
         const int64_t bytes = regard_packed_bytes(p->format, p->n_rows, p->columns) / groups;
         int fine = 1;
         for (int64_t group = first; group < last; group++) fine &= pack_group(p, group, bytes);
-        if (p->mapped) give_back(p, first * LANES, last * LANES < p->n_rows ? last * LANES : p->n_rows);
+        if (p->mapped) give_back(p, first * LANES, last * LANES < p->n_rows ? last * LANES : p->n_rows, bytes / LANES);
         if (!fine) __atomic_store_n(&p->finite, 0, __ATOMIC_RELAXED);
         __atomic_fetch_add(all->done, (last - first) * bytes, __ATOMIC_RELAXED);
         number = __atomic_fetch_add(&all->taken, 1, __ATOMIC_RELAXED);

@@ -54,8 +54,8 @@ INLINE v8 tanh_of(v8 x) { /* by odd symmetry, so that nothing cancels far from 0
     const v8 a = magnitude(x), e = exp8(a + a), square = x * x;
     const v8 far = all(1.0f) - all(2.0f) / (e + all(1.0f));
     const v8 signed_far = as_float(as_int(far) | (as_int(x) & (int32_t)0x80000000));
-    const v8 series = fma8(fma8(fma8(square, all(-17.0f / 315.0f), all(2.0f / 15.0f)), square, all(-1.0f / 3.0f)), square,
-                           all(1.0f));
+    const v8 series =
+        fma8(fma8(fma8(square, all(-17.0f / 315.0f), all(2.0f / 15.0f)), square, all(-1.0f / 3.0f)), square, all(1.0f));
     return pick(a < all(0.1f), x * series, signed_far);
 }
 
@@ -168,7 +168,7 @@ float NAME(log_total)(const float *x, int64_t n) {
         const int64_t end = i + 1024 < n ? i + 1024 : n;
         v8 sum = all(0.0f);
         for (; i + 8 <= end; i += 8) sum += exp8(load(x + i) - all(peak));
-        total += sum8(sum);
+        total += (double)sum8(sum);
     }
     for (; i < n; i++) total += exp((double)(x[i] - peak));
     return peak + (float)log(total);

@@ -1,7 +1,7 @@
-/* Threads that wait for work, and a barrier at which they meet.
+/* A thread pool with a barrier.
  *
- * A decode step meets some 150 times, so waiting is spinning; a thread gives its time away only after a while, which on a
- * busy machine lets the one it waits for run. Between calls threads spin briefly, then sleep.
+ * A decode step passes some 150 barriers, so threads spin at them; a thread yields only after a while, which on a busy
+ * machine lets the one it waits for run. Between calls threads spin briefly, then sleep.
  */
 #include "pool.h"
 
@@ -25,7 +25,12 @@ static struct {
     _Alignas(64) atomic_uint call;    /* counts calls */
     _Alignas(64) atomic_uint arrived; /* at the barrier */
     _Alignas(64) atomic_uint met;     /* counts meetings */
-} pool = {.turn = PTHREAD_MUTEX_INITIALIZER, .asleep = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .size = 1};
+} pool = {
+    .turn = PTHREAD_MUTEX_INITIALIZER,
+    .asleep = PTHREAD_MUTEX_INITIALIZER,
+    .wake = PTHREAD_COND_INITIALIZER,
+    .size = 1,
+};
 
 static inline void breathe(void) {
 #if defined(__x86_64__) || defined(__i386__)

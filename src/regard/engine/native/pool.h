@@ -1,4 +1,4 @@
-/* Threads that wait for work, and a barrier at which they meet. */
+/* A thread pool with a barrier. */
 #ifndef REGARD_POOL_H
 #define REGARD_POOL_H
 

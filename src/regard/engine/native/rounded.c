@@ -1,6 +1,6 @@
-/* Products with matrices of 8-bit and 4-bit integers in blocks of 32.
+/* Products with quantized matrices: 8-bit and 4-bit integers in blocks of 32.
  *
- * The input is rounded to integers of 15 bits, block by block: x ≈ scale · a with |a| ≤ 127 · 128, so every product of
+ * The input is quantized to integers of 15 bits, block by block: x ≈ scale · a with |a| ≤ 127 · 128, so every product of
  * integers is exact and a result differs from the one on unrounded input by at most Σ |w| · scale / 2. Per block and group
  * of 8 rows:   y += d · scale · Σ q a  (+ m · scale · Σ a).
  *
@@ -9,16 +9,19 @@
  * 4 bits are widened too, each piece of the matrix once.
  */
 #if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC optimize("no-tree-ter", "no-tree-reassoc") /* which would collect the products of a block before adding them up */
+/* Either would collect the products of a block before adding them up. */
+#pragma GCC optimize("no-tree-ter", "no-tree-reassoc")
 #endif
 #include "kernels.h"
 #include "simd.h"
 
 #define LIMIT 16256 /* 127 · 128 */
-#define DEEP 512    /* columns, at most, of a piece that serves many rows */
-#define TALL 256    /* rows that stay in the second-level cache, DEEP columns of each */
+#define AHEAD 3072  /* bytes of the matrix prefetched: a third faster from memory than without */
+#ifdef AVX2
+#define DEEP 512 /* columns, at most, of a piece that serves many rows */
+#define TALL 256 /* rows that stay in the second-level cache, DEEP columns of each */
 #define HOLD(x) __asm__("" : "+x"(x)) /* a sum stays in its register, and products are added as they come */
-#define AHEAD 3072  /* bytes of the matrix asked for in advance: a third faster from memory than without asking */
+#endif
 
 static const int64_t BLOCK_BYTES[] = {[Q8_0] = 272, [Q4_0] = 144, [Q4_1] = 160};
 
@@ -231,11 +234,11 @@ typedef struct {
 
 _Static_assert(sizeof(wide) * (DEEP / BLOCK) <= ROOM, "a piece fits into a thread's room");
 
-typedef struct { /* from column `k` on; while it is used, memory is asked for the next one */
+typedef struct { /* from column `k` on; while it is used, the next one is prefetched */
     const wide *w;
     int64_t k, blocks, groups;       /* groups: 2, the last one may be alone */
     const uint8_t *ahead;            /* of the next piece's first group; the second is `apart` from there */
-    int64_t apart, each;             /* each: bytes to ask for with a strip of rows */
+    int64_t apart, each;             /* each: bytes to prefetch per strip of rows */
 } piece;
 
 /* 4 columns of each of the 8 rows → two pairs of columns. */
@@ -293,7 +296,8 @@ INLINE void tile(const int format, const int R, piece p, const input *x, int64_t
         for (int r = 0; r < R; r++) {
             const v8 scale = all(x->scale[b + r * blocks]), sum = all(x->sum[b + r * blocks]);
 #pragma GCC unroll 2
-            for (int g = 0; g < 2; g++) y[r][g] = scaled(format, (v8i)dots[r][g], scale, sum, p.w->d[g], p.w->m[g], y[r][g]);
+            for (int g = 0; g < 2; g++)
+                y[r][g] = scaled(format, (v8i)dots[r][g], scale, sum, p.w->d[g], p.w->m[g], y[r][g]);
         }
     }
 #pragma GCC unroll 4
@@ -344,7 +348,8 @@ INLINE void many(const int format, const matrix *W, int64_t first, int64_t last,
 #endif
 
 /* A group of W stays in the first-level cache while all rows pass. */
-INLINE void few(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride) {
+INLINE void few(const int format, const matrix *W, int64_t first, int64_t last, const input *x, float *out,
+                int64_t stride) {
     const int64_t blocks = x->columns / BLOCK;
     for (int64_t g = first; g < last; g++) {
         const uint8_t *w = W->data + g * W->group_bytes;
@@ -368,7 +373,8 @@ INLINE void product_as(const int format, const matrix *W, int64_t first, int64_t
     few(format, W, first, last, x, out, stride);
 }
 
-void NAME(product_rounded)(const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride, void *room) {
+void NAME(product_rounded)(const matrix *W, int64_t first, int64_t last, const input *x, float *out, int64_t stride,
+                           void *room) {
     switch (W->format) {
     case Q8_0: product_as(Q8_0, W, first, last, x, out, stride, room); break;
     case Q4_0: product_as(Q4_0, W, first, last, x, out, stride, room); break;

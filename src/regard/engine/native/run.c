@@ -1,4 +1,4 @@
-/* A batch of rows through a plan: each step is divided among the threads. */
+/* Runs a plan on a batch of rows: each step is divided among the threads. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,14 +6,14 @@
 #include "kernels.h"
 #include "pool.h"
 
-#define SHARE 64 /* rows for each thread from which it takes rows of its own through a whole product … */
-#define STRIP 16 /* … so many groups of the matrix at a time */
+#define SHARE 64 /* rows per thread from which a product is divided by rows, not by groups of the matrix … */
+#define STRIP 16 /* … and computed so many groups of the matrix at a time */
 
 typedef struct {
     const plan *p;
     const batch *b;
-    int32_t *texts, *sources; /* rows at which another text (another source) begins, the number of rows last */
-    int32_t n_texts, n_sources;
+    int32_t *sequences, *sources; /* first row of every sequence (of every source); last, the number of rows */
+    int32_t n_sequences, n_sources;
 } job;
 
 static const kernels *chosen;
@@ -37,15 +37,15 @@ static int64_t padded(int64_t n) { return (n + 7) & ~(int64_t)7; }
 
 static uint8_t *own_scratch(const plan *p, int id) { return p->scratch + id * p->scratch_bytes; }
 
-/* The input of a product, `rows` rows of `in`: normed, and rounded if W wants integers. Of what this needs, in `room`, rows
- * first … last-1 are made here. */
+/* The input of a product, `rows` rows of `in`: normed, and quantized if W is. It is stored in `room`; this call computes rows
+ * first … last-1 of it. */
 static input prepare(const plan *p, const step *s, const float *in, int64_t rows, int64_t first, int64_t last, int words,
                      uint8_t *room, int id) {
     const int64_t n = s->W->columns;
     const int rounded = s->W->format >= Q8_0;
     input x = {.rows = rows, .columns = n, .X = in, .stride = s->in_stride};
     if (!rounded && !s->norm) return x;
-    const int64_t bytes = (n / BLOCK | 1) * 2 * BLOCK; /* of a rounded row: an odd number of cache lines, see plan.py */
+    const int64_t bytes = (n / BLOCK | 1) * 2 * BLOCK; /* of a quantized row: an odd number of cache lines, see plan.py */
     float *scales = (float *)(room + rows * bytes), *sums = scales + rows * (n / BLOCK);
     float *plain = (float *)own_scratch(p, id);
     for (int64_t r = first; r < last; r++) {
@@ -55,8 +55,7 @@ static input prepare(const plan *p, const step *s, const float *in, int64_t rows
             chosen->norm(s->norm, row, n, s->gain, s->shift, s->eps, normed);
             row = normed;
         }
-        if (rounded)
-            chosen->quantise(words, row, n, room + r * bytes, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
+        if (rounded) chosen->quantise(words, row, n, room + r * bytes, scales + r * (n / BLOCK), sums + r * (n / BLOCK));
     }
     if (rounded) x.q = room, x.stride = bytes, x.scale = scales, x.sum = sums;
     else x.X = (float *)room, x.stride = n;
@@ -69,8 +68,8 @@ static matrix from_group(const matrix *W, int64_t first) {
     return rest;
 }
 
-/* Groups first … last-1 of the product with all of x, whose first row is number `row`, and what follows a product.
- * `aside` is room for what is added or gated. */
+/* Groups first … last-1 of the product with all of x, whose first row is number `row`, then bias, activation, gate and
+ * residual. `aside` is a temporary for products that are added or gated. */
 static void product_of(const job *j, const step *s, const input *x, int64_t row, int64_t first, int64_t last, float *aside,
                        float *room) {
     const int64_t stride = s->out ? s->out_stride : j->b->logits_stride, n = last - first;
@@ -88,14 +87,14 @@ static void product_of(const job *j, const step *s, const input *x, int64_t row,
     for (int64_t r = 0; r < x->rows; r++) chosen->finish(s, 8 * first, 8 * n, y + r * y_stride, out + r * stride);
 }
 
-/* Whether a step gives each thread rows of its own, the same whatever the step. */
+/* Whether a step is divided by rows; each thread then has the same rows in every such step. */
 static int by_rows(const step *s, int64_t rows, int threads) {
     return s->op == PRODUCT ? rows >= SHARE * (int64_t)threads : s->op == EMBED || s->op == NORM;
 }
 
-/* Many rows are divided among the threads: each prepares its own, which no other waits for, and takes them through a strip
- * of the matrix at a time, whose results are still at hand when bias, activation and residual come. Of fewer rows the
- * matrix is divided; few are prepared by every thread for itself. */
+/* Many rows are divided among the threads: each prepares its own, without a barrier, and multiplies them with a strip of the
+ * matrix at a time, whose results are still in cache for bias, activation and residual. With fewer rows the matrix is divided
+ * among the threads; up to FEW rows are prepared by every thread for itself. */
 static void product(const job *j, const step *s, int64_t rows, int id, int threads) {
     const plan *p = j->p;
     const int64_t groups = padded(s->W->rows) / 8, row_bytes = 4 * (int64_t)p->widest;
@@ -124,9 +123,9 @@ static void store(const job *j, const step *s, int id, int threads) {
     for (int64_t r = begin_of(rows, id, threads); r < begin_of(rows, id + 1, threads); r++) chosen->store(s, j->b, r);
 }
 
-/* Rows of one text together, a stretch of them at a time. */
+/* Prefill: rows of one sequence together, a tile of them at a time. */
 static void attend_many(const job *j, const step *s, int id, int threads) {
-    const int32_t *starts = s->cross ? j->sources : j->texts, n = s->cross ? j->n_sources : j->n_texts;
+    const int32_t *starts = s->cross ? j->sources : j->sequences, n = s->cross ? j->n_sources : j->n_sequences;
     const int64_t group = s->heads / s->cache->heads, stretch = group > 24 ? 1 : 48 / group;
     int64_t number = 0;
     for (int32_t i = 0; i < n; i++)
@@ -143,7 +142,7 @@ static void chunks_of(const step *s, const batch *b, int64_t row, int64_t *first
     *count = (to + CHUNK - 1) / CHUNK - *first;
 }
 
-/* A row of each text: chunks of keys are spread over the threads when there are few rows, else whole heads. */
+/* Decode step, a row of each sequence: with few rows chunks of keys are divided among the threads, else whole heads. */
 static void attend_one(const job *j, const step *s, int64_t most, int id, int threads) {
     const batch *b = j->b;
     const int32_t heads = s->cache->heads;
@@ -157,9 +156,11 @@ static void attend_one(const job *j, const step *s, int64_t most, int id, int th
         chunks_of(s, b, row, &first, &count);
         if (spread) {
             for (int64_t c = 0; c < count; c++)
-                if (number++ % threads == id) chosen->part(s, b, row, head, first + c, partial + c * each, own_scratch(j->p, id));
+                if (number++ % threads == id)
+                    chosen->part(s, b, row, head, first + c, partial + c * each, own_scratch(j->p, id));
         } else if (i % threads == id) {
-            for (int64_t c = 0; c < count; c++) chosen->part(s, b, row, head, first + c, partial + c * each, own_scratch(j->p, id));
+            for (int64_t c = 0; c < count; c++)
+                chosen->part(s, b, row, head, first + c, partial + c * each, own_scratch(j->p, id));
             chosen->merge(s, b, row, head, count, partial);
         }
     }
@@ -173,7 +174,7 @@ static void attend_one(const job *j, const step *s, int64_t most, int id, int th
 
 static void attend(const job *j, const step *s, int id, int threads) {
     const batch *b = j->b;
-    if (s->causal && !s->cross && j->n_texts == b->rows) {
+    if (s->causal && !s->cross && j->n_sequences == b->rows) {
         int64_t most = 0, first, count;
         for (int64_t r = 0; r < b->rows; r++) {
             chunks_of(s, b, r, &first, &count);
@@ -205,7 +206,7 @@ static void rowwise(const job *j, const step *s, int64_t rows, int id, int threa
     }
 }
 
-/* The threads meet after a step, unless each goes on with its own rows. */
+/* A barrier follows each step, unless each thread continues with its own rows. */
 static void work(void *what, int id, int threads) {
     const job *j = what;
     const step *end = j->p->steps + j->p->n_steps;
@@ -223,7 +224,7 @@ static void work(void *what, int id, int threads) {
     }
 }
 
-/* Where runs of equal pointers begin. */
+/* The indices at which runs of equal pointers begin; returns how many. */
 static int32_t runs(void *const *pointers, int32_t rows, int32_t *starts) {
     int32_t n = 0;
     for (int32_t r = 0; r < rows && pointers; r++)
@@ -232,7 +233,7 @@ static int32_t runs(void *const *pointers, int32_t rows, int32_t *starts) {
     return n;
 }
 
-/* Whether every number that something is looked up by is in [0, end). */
+/* Whether every index is in [0, end). */
 static int within(const int32_t *numbers, int32_t rows, int64_t end) {
     int32_t low = 0, high = 0;
     for (int32_t r = 0; r < rows; r++) {
@@ -242,7 +243,8 @@ static int within(const int32_t *numbers, int32_t rows, int64_t end) {
     return low == 0 && high < end;
 }
 
-/* 0, or why a batch cannot be run: nothing may be read or written beyond an embedding, a table of positions or a cache. */
+/* Bounds check: 0, or the code of the refusal if a row would be read or written beyond an embedding, a table of positions or
+ * a KV cache. */
 static int refused(const plan *p, const batch *b) {
     if (b->rows < 1 || b->rows > p->max_rows || b->wanted < 0 || b->wanted > b->rows) return BAD_BATCH;
     if (!within(b->wanted_rows, b->wanted, b->rows)) return BAD_BATCH;
@@ -269,8 +271,8 @@ int regard_run(const plan *p, const batch *b) {
     if (!chosen) regard_choose(0);
     int32_t *starts = malloc(2 * ((size_t)b->rows + 1) * sizeof *starts);
     if (!starts) return NO_MEMORY;
-    job j = {.p = p, .b = b, .texts = starts, .sources = starts + b->rows + 1};
-    j.n_texts = runs(b->texts, b->rows, j.texts);
+    job j = {.p = p, .b = b, .sequences = starts, .sources = starts + b->rows + 1};
+    j.n_sequences = runs(b->caches, b->rows, j.sequences);
     j.n_sources = runs(b->sources, b->rows, j.sources);
     pool_run(work, &j, p->threads);
     free(starts);
@@ -293,11 +295,11 @@ int64_t regard_scratch_bytes(int32_t d_k) {
     return attention < ROOM ? ROOM : attention;
 }
 
-int64_t regard_text_bytes(const cache *c, int64_t capacity) {
+int64_t regard_cache_bytes(const cache *c, int64_t capacity) {
     return 2 * capacity * c->layers * c->heads * token_bytes(c);
 }
 
-/* The first `length` tokens of a text, for another text that begins with them. */
+/* Copy the first `length` tokens of a KV cache into another sequence's. */
 void regard_fork(const cache *c, void *to, int64_t to_capacity, const void *from, int64_t from_capacity, int64_t length) {
     const int64_t token = token_bytes(c);
     for (int64_t i = 0; i < 2 * (int64_t)c->layers * c->heads; i++)
@@ -337,7 +339,7 @@ void regard_log_totals(const float *x, int64_t rows, int64_t stride, int64_t n, 
     divide_rows(&c, threads);
 }
 
-/* The k largest numbers of each row, largest first, equal ones by rising place. Not 0: there is a NaN, and nothing is said. */
+/* The k largest numbers of each row, largest first, equal ones by rising index. Not 0: there is a NaN, and the result is undefined. */
 int regard_ranked(const float *x, int64_t rows, int64_t stride, int64_t n, int64_t k, int64_t *ids, float *values,
                   int32_t threads) {
     if (k < 1 || k > n) return -1;

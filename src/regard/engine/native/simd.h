@@ -17,11 +17,23 @@ typedef int32_t v8i __attribute__((vector_size(32)));
 typedef uint32_t v8u __attribute__((vector_size(32)));
 typedef uint16_t v8h __attribute__((vector_size(16)));
 
-INLINE v8 load(const float *p) { v8 x; memcpy(&x, p, sizeof x); return x; }
+INLINE v8 load(const float *p) {
+    v8 x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
 INLINE void store(float *p, v8 x) { memcpy(p, &x, sizeof x); }
 INLINE v8 all(float x) { return (v8){x, x, x, x, x, x, x, x}; }
-INLINE v8i as_int(v8 x) { v8i y; memcpy(&y, &x, sizeof y); return y; }
-INLINE v8 as_float(v8i x) { v8 y; memcpy(&y, &x, sizeof y); return y; }
+INLINE v8i as_int(v8 x) {
+    v8i y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+INLINE v8 as_float(v8i x) {
+    v8 y;
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
 INLINE v8 pick(v8i mask, v8 yes, v8 no) { return as_float((mask & as_int(yes)) | (~mask & as_int(no))); }
 INLINE v8 magnitude(v8 x) { return as_float(as_int(x) & 0x7fffffff); }
 
@@ -94,7 +106,8 @@ INLINE float half_to_float(uint16_t h) {
     float x;
     if (rest >= 0x7c00) bits = sign | 0x7f800000 | (rest & 0x3ff) << 13; /* infinity, NaN */
     else if (rest >= 0x400) bits = sign | ((rest << 13) + (112u << 23));
-    else { /* subnormal: an integer times 2^-24 */
+    else {
+        /* subnormal: an integer times 2^-24 */
         x = (float)rest * 0x1p-24f;
         return sign ? -x : x;
     }

@@ -1,24 +1,30 @@
-"""Ways of looking at a run: each a small function from a `Trace` to a few numbers.
+"""Lenses: analyses of a run, each a function from a `Trace` to a few numbers.
 
-`head_scores` (where heads look), `attention_rollout` and `contribution` (what flows), `logit_lens` (what the model would
-say if it stopped here), `attribution` (which part said it), `ablation` and `gradient_times_input` (what it depends on),
-`gates` (what a recurrent network kept and let through).
+`head_scores` (previous-token, induction and other scores of heads), `attention_rollout` and `contribution` (flow along
+attention), `logit_lens` (predictions after each block), `attribution` (direct logit attribution), `ablation` and
+`gradient_times_input` (what the answer depends on), `gates` (of a recurrent network).
 """
 
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import require
+from regard.explain.lens.ablation import ablation
 from regard.explain.lens.attribution import Attribution, Portion, attribution
-from regard.explain.lens.early import Row, logit_lens
-from regard.explain.lens.effect import Saliency, ablation, gradient_times_input
 from regard.explain.lens.flow import Contribution, attention_rollout, contribution
 from regard.explain.lens.gates import Gates, gates
 from regard.explain.lens.heads import HeadScores, entropy, first_token, head_scores, induction, previous_token
+from regard.explain.lens.logit_lens import LensRow, logit_lens
+
+if TYPE_CHECKING:
+    from regard.explain.lens.gradient import Saliency, gradient_times_input
 
 __all__ = [
     "Attribution",
     "Contribution",
     "Gates",
     "HeadScores",
+    "LensRow",
     "Portion",
-    "Row",
     "Saliency",
     "ablation",
     "attention_rollout",
@@ -33,3 +39,12 @@ __all__ = [
     "logit_lens",
     "previous_token",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Saliency", "gradient_times_input"):
+        raise AttributeError(f"module 'regard.explain.lens' has no attribute {name!r}")
+    require("torch", "A gradient")
+    from regard.explain.lens import gradient
+
+    return getattr(gradient, name)

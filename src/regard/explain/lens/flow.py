@@ -1,24 +1,22 @@
-"""What flows along attention: through all layers (rollout), and in one head when the values are counted too.
+"""Flow along attention: rollout through all layers, and value-weighted contributions of one head.
 
 In: a `Trace`. Out: matrices of queries by keys.
 """
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from regard.errors import NotFound, TaskError
-from regard.explain.graph import Site
-from regard.explain.trace import Trace
+from regard.explain.trace import Array, Trace
+from regard.model.graph import Site
 
 
-def attention_rollout(trace: Trace, stack: str | None = None, layer: int | None = None) -> Tensor:
-    """How much of each first token is in each last one, (N, N), if attention alone mixed them (Abnar and Zuidema 2020).
+def attention_rollout(trace: Trace, stack: str | None = None, layer: int | None = None) -> Array:
+    """Attention rollout, (N, N): how much of each input token is in each token after a layer (Abnar and Zuidema 2020).
 
     Each layer's weights are averaged over heads and with the identity, for the residual connection; the layers are then
-    multiplied. stack: "encoder" or "decoder"; where there are both, the encoder unless said. layer: the one after which
-    the tokens are asked what is in them; the last unless said.
+    multiplied. stack: "encoder" or "decoder"; by default the encoder, if there is one. layer: by default the last.
     """
     sites = [site for site in trace.graph.sites if site.kind != "cross"]
     stacks = list(dict.fromkeys(site.stack for site in sites))
@@ -30,50 +28,55 @@ def attention_rollout(trace: Trace, stack: str | None = None, layer: int | None 
     layers = [site for site in sites if site.stack == stack]
     if layer is not None and not 0 <= layer < len(layers):
         raise NotFound(f"The {stack} has no layer {layer}; they are 0 to {len(layers) - 1}.")
-    identity = mixed = torch.eye(trace.shape(f"{layers[0].site}.weights")[-1])
+    identity = mixed = np.eye(trace.shape(layers[0].weights)[-1], dtype=np.float32)
     for site in layers if layer is None else layers[: layer + 1]:
-        mixed = (trace[f"{site.site}.weights"].float().mean(0).cpu() + identity) / 2 @ mixed
+        mixed = (trace[site.weights].mean(0) + identity) / 2 @ mixed
     return mixed
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """A head's weights beside the lengths of what they let through.
+    """A head's attention weights, and the norms of what each key contributes through them.
 
     norms: ‖A[i, j] V[j] W_o‖, (N, T). weights: A, (N, T). disagreement: half of Σ_j |A[i, j] - share of the norms|, mean
-    over queries: 0 when weights tell who contributes, near 1 when those looked at have nothing to say. Of a head that an
-    edit switched off nothing arrives: its norms are 0, and there is nothing to disagree with.
+    over queries: 0 if weights are proportional to contributions, near 1 if keys with large weights contribute little. Of a
+    head that an edit switched off, the norms are 0 and disagreement is None.
     """
 
-    norms: Tensor
-    weights: Tensor
+    norms: Array
+    weights: Array
     disagreement: float | None
 
 
 def contribution(trace: Trace, site: str, head: int) -> Contribution:
-    """A weight is not a contribution: a token may be looked at whose value is almost nothing (Kobayashi et al. 2020)."""
+    """What each key contributes to a head's output: its weight may be large and its value small (Kobayashi et al. 2020)."""
     where = site_of(trace, site)
     if not 0 <= head < where.heads:
         raise NotFound(f"{site} has no head {head}; they are 0 to {where.heads - 1}.")
-    A, V = trace[f"{site}.weights"][head].double(), trace[f"{site}.V"].double()
+    M, Z = trace.graph.output_of(where), trace.graph.mix_of(where)
+    assert M is not None
+    A, V = (trace[name].astype(np.float64) for name in Z.inputs)
+    A = A[head]
     V = V[head * len(V) // where.heads]  # (T, d_k), of the group's key/value head
-    W_o = trace[f"{site}.W_o.weight"].double().unflatten(0, (where.heads, -1))[head]  # (d_k, d)
-    norms = A.abs() * (V @ W_o).norm(dim=-1)  # (N, T)
-    if silent(trace, site, head):
-        return Contribution(torch.zeros_like(norms).float(), A.float(), None)
-    shares = norms / norms.sum(-1, keepdim=True).clamp_min(torch.finfo(norms.dtype).tiny)
-    return Contribution(norms.float(), A.float(), float((A - shares).abs().sum(-1).mean() / 2))
+    W_o = trace[M.inputs[1]].astype(np.float64)
+    W_o = W_o.reshape(where.heads, -1, W_o.shape[-1])[head]  # (d_k, d)
+    norms = np.abs(A) * np.linalg.norm(V @ W_o, axis=-1)  # (N, T)
+    if is_off(trace, where, head):
+        return Contribution(np.zeros(norms.shape, np.float32), A.astype(np.float32), None)
+    shares = norms / np.maximum(norms.sum(-1, keepdims=True), np.finfo(norms.dtype).tiny)
+    disagreement = float(np.abs(A - shares).sum(-1).mean() / 2)
+    return Contribution(norms.astype(np.float32), A.astype(np.float32), disagreement)
 
 
-def silent(trace: Trace, site: str, head: int) -> bool:
-    """Whether an edit lets nothing of a head through."""
-    Z, M = f"{site}.Z", f"{site}.M"
-    return (Z in trace.edited and not trace[Z][head].any()) or (M in trace.edited and not trace[M].any())
+def is_off(trace: Trace, site: Site, head: int) -> bool:
+    """Whether an edit set the output of a head to zero."""
+    off = site.Z in trace.edited and not trace[site.Z][head].any()
+    return off or (site.M in trace.edited and not trace[site.M].any())
 
 
 def site_of(trace: Trace, site: str) -> Site:
     for each in trace.graph.sites:
-        if each.site == site and f"{site}.M" in trace.graph.nodes:
+        if each.site == site and trace.graph.output_of(each) is not None:
             return each
-    there = ", ".join(each.site for each in trace.graph.sites if f"{each.site}.M" in trace.graph.nodes)
+    there = ", ".join(each.site for each in trace.graph.sites if trace.graph.output_of(each) is not None)
     raise NotFound(f"There is no attention with values and W_o at {site!r}; there is {there or 'none in this model'}.")

@@ -1,54 +1,55 @@
-"""What the gates of a recurrent network did: for every token and unit, how much it let through and how much it kept.
+"""The gates of a recurrent network: for every token and unit, the reset and update gates of a GRU.
 
-In: a `Trace` of the recurrent network of 2015. Out: the gates of one of its two GRUs, each (N, units). The encoder's units
-are the forward GRU's followed by the backward one's, as in its states.
+In: a `Trace` of the recurrent network of 2015. Out: the gates of one of its GRUs, each (N, units). The encoder's units are
+those of the forward GRU followed by those of the backward one, as in its states.
 """
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from regard.errors import TaskError
-from regard.explain.recurrent import first_state
-from regard.explain.trace import Trace
-from regard.model.recurrent import Recurrent
-
-NODES = ("encoder.reader.H", "decoder.states")
+from regard.explain.recompute import values_of
+from regard.explain.trace import Array, Trace
+from regard.model.graph import Graph, Node
 
 
 @dataclass(frozen=True)
 class Gates:
-    """after = (1 - z) n + z before; r is how much of the state before the candidate n sees."""
+    """after = (1 - z) n + z before: update gate z, candidate n; the reset gate r scales what n takes from before."""
 
-    r: Tensor
-    z: Tensor
-    n: Tensor
-    before: Tensor
-    after: Tensor
+    r: Array
+    z: Array
+    n: Array
+    before: Array
+    after: Array
 
 
 def gates(trace: Trace, node: str) -> Gates:
-    """node: "encoder.reader.H" or "decoder.states"."""
-    if not isinstance(trace.net, Recurrent) or node not in NODES:
-        raise TaskError("Gates are a recurrent network's: its GRUs are encoder.reader.H and decoder.states.")
-    H = trace[node].double()
-    if node == "decoder.states":
-        X = torch.cat([trace["decoder.embed.out"], trace["decoder.cross.Z"][0]], -1).double()
-        return step(trace, X, torch.cat([first_state(trace)[None], H[:-1]]), H, "decoder.cell.", "")
-    X, (there, back) = trace["encoder.embed.out"].double(), H.chunk(2, -1)
-    nothing = torch.zeros_like(there[:1])
-    ways = (
-        step(trace, X, torch.cat([nothing, there[:-1]]), there, "encoder.reader.gru.", "_l0"),
-        step(trace, X, torch.cat([back[1:], nothing]), back, "encoder.reader.gru.", "_l0_reverse"),
-    )
-    return Gates(*(torch.cat(both, -1) for both in zip(*(vars(way).values() for way in ways), strict=True)))
+    """The gates of a GRU at each token. node: its states, or those of two GRUs concatenated; see `gru_states`."""
+    known = gru_states(trace.graph)
+    if node not in known:
+        there = " and ".join(known) or "none in this model"
+        raise TaskError(f"Gates are a recurrent network's; its GRUs: {there}.")
+    directions = [gates_of(trace, each) for each in known[node]]
+    r, z, n, before = (np.concatenate(each, -1) for each in zip(*directions, strict=True))
+    return Gates(r, z, n, before, trace[node].astype(np.float64))
 
 
-def step(trace: Trace, X: Tensor, before: Tensor, after: Tensor, place: str, way: str) -> Gates:
-    """All tokens at once, since the state before each is known. PyTorch keeps the three parts in the order r, z, n."""
-    W, U, b, e = (trace[f"{place}{name}{way}"].double() for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-    a_r, a_z, a_n = (X @ W.T + b).chunk(3, -1)
-    u_r, u_z, u_n = (before @ U.T + e).chunk(3, -1)
-    r, z = torch.sigmoid(a_r + u_r), torch.sigmoid(a_z + u_z)
-    return Gates(r, z, torch.tanh(a_n + r * u_n), before, after)
+def gru_states(graph: Graph) -> dict[str, list[Node]]:
+    """Node → the GRUs whose states it holds: one, or two concatenated."""
+    found = {node.name: [node] for node in graph if node.op == "blend"}
+    for node in graph:
+        if node.op == "beside" and node.inputs and set(node.inputs) <= found.keys():
+            found[node.name] = [each for name in node.inputs for each in found.pop(name)]
+    return found
+
+
+def gates_of(trace: Trace, states: Node) -> tuple[Array, Array, Array, Array]:
+    """r, z, n and the state before, for each token: states = blend(z, n, before); r is the gate that n depends on."""
+    graph, (z, n) = trace.graph, states.inputs[:2]
+    r = next(name for name in graph[n].inputs if name in graph.nodes and graph[name].op == "activation")
+    steps = [row.inputs[2] for row in states.symbol.inputs if row is not None]
+    before = np.stack([values_of(trace, h) for h in steps if h is not None])
+    R, Z, N = (trace[name].astype(np.float64) for name in (r, z, n))
+    return R, Z, N, before

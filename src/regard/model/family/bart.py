@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 from regard.model.config import ACTIVATION_NAMES, Config
 from regard.model.family.fairseq import layers
-from regard.model.frequency import sinusoids
 from regard.model.registry import Family
 from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
-from regard.model.weightmap import ROW, Rule, Table, both
+from regard.model.transformer import sinusoids
+from regard.model.weight_map import ROW, Rule, Table, both
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ def spec(c: Config, names: Collection[str]) -> Spec:
 
 
 def refuse_other_wirings(c: Config, kind: Kind) -> None:
-    """Early files say in words what the model type says already."""
+    """Refuse wirings other than the model type's, which early files state explicitly."""
     if "is_causal" in c.values:  # in transformers either value changes one of the two sides
-        raise c.refuse("is_causal", "left out: the encoder looks both ways, the decoder back")
+        raise c.refuse("is_causal", "left out: the encoder is bidirectional, the decoder causal")
     c.only({"is_encoder_decoder": True, "is_decoder": False, "add_bias_logits": False})
     c.only({"normalize_before": kind.wiring == "pre", "add_final_layer_norm": kind.wiring == "pre"})
     c.only({"normalize_embedding": kind.embed_norm, "static_position_embeddings": kind.positions == "sinusoidal"})
@@ -181,7 +181,7 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
     )
 
 
-# Dropout of whole layers and of the classifier is for training; the student's sizes are what distilling asked for.
+# LayerDrop and the classifier's dropout are for training; the student's sizes are settings of distillation.
 HARMLESS = (
     *("encoder_layerdrop", "decoder_layerdrop", "classifier_dropout", "classif_dropout", "extra_pos_embeddings"),
     *("replacing_rate", "save_step", "student_encoder_layers", "student_decoder_layers"),

@@ -9,9 +9,9 @@ from typing import Any
 
 from regard.errors import ConfigError
 from regard.model.config import ACTIVATION_NAMES, Config
-from regard.model.registry import Family, GGUFForm, Reading
+from regard.model.registry import Family, GGUFForm, OpenGGUF
 from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
-from regard.model.weightmap import Rule, Table, both
+from regard.model.weight_map import Rule, Table, both
 
 
 def body(prefix: str) -> tuple[Rule, ...]:
@@ -33,7 +33,7 @@ def body(prefix: str) -> tuple[Rule, ...]:
 
 
 def heads(kind: str, roberta: bool, tied: bool) -> tuple[Rule, ...]:
-    """Names of the head's tensors. Where the unembedding is tied, files keep its bias once, beside the head."""
+    """Names of the head's tensors. Where the unembedding is tied, files store its bias once, next to the head."""
     if kind == "mlm":
         top = "lm_head" if roberta else "cls.predictions"
         transform, norm = (top, "layer_norm") if roberta else (f"{top}.transform", "LayerNorm")
@@ -143,7 +143,7 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
     return Table(rules, prefix=f"{prefix}.", ignore=UNUSED, bare=kind == "none", renamed=OLD_NAMES)
 
 
-def config_from_gguf(c: Config, file: Reading) -> dict[str, Any]:
+def config_from_gguf(c: Config, file: OpenGGUF) -> dict[str, Any]:
     meta = c.values
     c.only({"bert.attention.causal": False, "bert.attention.head_count_kv": meta["bert.attention.head_count"]})
     return {

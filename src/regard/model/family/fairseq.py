@@ -1,6 +1,6 @@
 """The tensor names that fairseq gave to encoder-decoder layers. BART, Marian and M2M100 inherited them."""
 
-from regard.model.weightmap import Rule, both
+from regard.model.weight_map import Rule, both
 
 
 def layers(side: str, prefix: str = "") -> tuple[Rule, ...]:

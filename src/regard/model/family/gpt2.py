@@ -8,9 +8,9 @@ from typing import Any
 
 from regard.errors import ConfigError
 from regard.model.config import ACTIVATION_NAMES, Config
-from regard.model.registry import Family, GGUFForm, Reading
+from regard.model.registry import Family, GGUFForm, OpenGGUF
 from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
-from regard.model.weightmap import FLIP, FLIP_STACK, STACK, Rule, Table, both
+from regard.model.weight_map import STACK, TRANSPOSE, TRANSPOSE_STACK, Rule, Table, both
 
 QKV = tuple(f"decoder.{{i}}.attention.W_{x}" for x in "qkv")
 
@@ -20,19 +20,21 @@ HF = Table(
         Rule("transformer.wte.weight", "embed.tokens.weight"),
         Rule("transformer.wpe.weight", "embed.positions.weight"),
         both("transformer.h.{i}.ln_1", "decoder.{i}.norm_1"),
-        Rule("transformer.h.{i}.attn.c_attn.weight", tuple(f"{W}.weight" for W in QKV), FLIP_STACK),
+        Rule("transformer.h.{i}.attn.c_attn.weight", tuple(f"{W}.weight" for W in QKV), TRANSPOSE_STACK),
         Rule("transformer.h.{i}.attn.c_attn.bias", tuple(f"{W}.bias" for W in QKV), STACK),
-        Rule("transformer.h.{i}.attn.c_proj.weight", "decoder.{i}.attention.W_o.weight", FLIP),
+        Rule("transformer.h.{i}.attn.c_proj.weight", "decoder.{i}.attention.W_o.weight", TRANSPOSE),
         Rule("transformer.h.{i}.attn.c_proj.bias", "decoder.{i}.attention.W_o.bias"),
         both("transformer.h.{i}.ln_2", "decoder.{i}.norm_2"),
-        Rule("transformer.h.{i}.mlp.c_fc.weight", "decoder.{i}.mlp.up.weight", FLIP),
+        Rule("transformer.h.{i}.mlp.c_fc.weight", "decoder.{i}.mlp.up.weight", TRANSPOSE),
         Rule("transformer.h.{i}.mlp.c_fc.bias", "decoder.{i}.mlp.up.bias"),
-        Rule("transformer.h.{i}.mlp.c_proj.weight", "decoder.{i}.mlp.down.weight", FLIP),
+        Rule("transformer.h.{i}.mlp.c_proj.weight", "decoder.{i}.mlp.down.weight", TRANSPOSE),
         Rule("transformer.h.{i}.mlp.c_proj.bias", "decoder.{i}.mlp.down.bias"),
         both("transformer.ln_f", "final_norm"),
         Rule("lm_head.weight", "unembed.weight"),
     ),
-    ignore=(r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",),  # the causal mask, once kept as a tensor
+    ignore=(
+        r"(transformer\.)?h\.\d+\.attn\.(bias|masked_bias)",
+    ),  # the causal mask, which old files contain as a tensor
 )
 
 GGUF = Table(
@@ -99,7 +101,7 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
     return HF
 
 
-def config_from_gguf(c: Config, file: Reading) -> dict[str, Any]:
+def config_from_gguf(c: Config, file: OpenGGUF) -> dict[str, Any]:
     meta = c.values
     c.only({"gpt2.attention.causal": True, "gpt2.attention.head_count_kv": meta["gpt2.attention.head_count"]})
     return {
@@ -141,7 +143,7 @@ def gguf_table(config: Mapping[str, Any], spec: Spec) -> Table:
     return GGUF
 
 
-# `n_ctx` was the mask's size; the summary is of a head that is not implemented; upcasting is for 16 bits.
+# `n_ctx` was the mask's size; `summary_…` belongs to a head that is not implemented; upcasting is for 16 bits.
 HARMLESS = (
     *("n_ctx", "is_decoder", "predict_special_tokens", "reorder_and_upcast_attn"),
     *("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout"),

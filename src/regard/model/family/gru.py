@@ -8,12 +8,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from regard.model.config import Config
+from regard.model.recurrent import network
 from regard.model.registry import Family
 from regard.model.spec import HeadSpec, RecurrentSpec, Spec
-from regard.model.weightmap import Rule, Table, both
+from regard.model.weight_map import Rule, Table, both
 
 
-def as_they_are(module: str, suffixes: tuple[str, ...]) -> tuple[Rule, ...]:
+def gru_rules(module: str, suffixes: tuple[str, ...]) -> tuple[Rule, ...]:
+    """The GRU's weights under PyTorch's names, in the file as in the network."""
     names = [
         f"{module}.{kind}_{part}{suffix}" for kind in ("weight", "bias") for part in ("ih", "hh") for suffix in suffixes
     ]
@@ -26,8 +28,8 @@ TABLE = Table(
     rules=(
         Rule("encoder.embed.tokens.weight", "encoder.embed.tokens.weight"),
         Rule("decoder.embed.tokens.weight", "decoder.embed.tokens.weight"),
-        *as_they_are("encoder.reader.gru", ("_l0", "_l0_reverse")),
-        *as_they_are("decoder.cell", ("",)),
+        *gru_rules("encoder.reader.gru", ("_l0", "_l0_reverse")),
+        *gru_rules("decoder.cell", ("",)),
         *(both(name, name) for name in MODULES),
     )
 )
@@ -61,8 +63,8 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
     return TABLE
 
 
-# Of the Transformer that it is compared with; runs of early versions recorded them too.
+# Settings of the Transformer that it is compared with, which runs of early versions also recorded.
 SIZES = [f"{side}_{what}" for side in ("encoder", "decoder") for what in ("layers", "attention_heads", "ffn_dim")]
 HARMLESS = (*SIZES, "activation_function", "scale_embedding", "attention_dropout", "activation_dropout")
 
-FAMILY = Family("gru", spec, table, harmless=HARMLESS)
+FAMILY = Family("gru", spec, table, harmless=HARMLESS, network=network)

@@ -14,19 +14,18 @@ from numpy.typing import NDArray
 
 from regard.errors import ConfigError, quoted
 from regard.model.config import ACTIVATION_NAMES, Config
-from regard.model.frequency import frequencies
-from regard.model.registry import Family, GGUFForm, Reading
+from regard.model.registry import Family, GGUFForm, OpenGGUF
 from regard.model.spec import (
     AttentionSpec,
     HeadSpec,
     MLPSpec,
     PositionSpec,
-    RotaryScalingSpec,
     Spec,
     StackSpec,
     head_size,
 )
-from regard.model.weightmap import Rule, Table, both, pair_up
+from regard.model.weight_map import Rule, Table, both, pair_up
+from regard.nn.position import Rotary, RotaryScaling
 
 ROPE_FACTORS = "rope_freqs.weight"
 LLAMA3_POSITIONS = 8192  # that Llama 3 was first trained for
@@ -54,7 +53,7 @@ HF = Table(
 
 @dataclass(frozen=True)
 class Kind:
-    """What a file means that does not say it."""
+    """Defaults of a model_type, for what a config.json leaves out."""
 
     d_ff: int = 11008
     limit: int = 2048
@@ -78,7 +77,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
     c.only({"is_causal": True, "is_encoder_decoder": False, "rope_interleaved": False, "use_mrope": False})
     d, heads = c.size("hidden_size", default=4096), c.size("num_attention_heads", default=32)
     n_layers, n_vocab = c.layers("num_hidden_layers", default=32), c.size("vocab_size", default=kind.n_vocab)
-    if model_type != "llama":  # whose biases are as they are, whatever the file says
+    if model_type != "llama":  # mistral and qwen2 have fixed biases
         c.only({"attention_bias": model_type == "qwen2", "mlp_bias": False})
     bias = c.flag("attention_bias", default=model_type == "qwen2")
     groups = None if c.is_null("num_key_value_heads") else kind.kv_heads
@@ -122,7 +121,7 @@ def spec(c: Config, names: Collection[str]) -> Spec:
 
 
 def rotary(c: Config, kind: Kind) -> PositionSpec:
-    """From `rope_scaling` (old) or else `rope_parameters` (new), in which `rope_theta` may stand or beside it."""
+    """From `rope_scaling` (old) or else `rope_parameters` (new); `rope_theta` may be inside it or at the top level."""
     old, new = c.get("rope_scaling", default={}), c.get("rope_parameters", default={})
     for name, given in (("rope_scaling", old), ("rope_parameters", new)):
         if not isinstance(given, dict):
@@ -138,7 +137,7 @@ def rotary(c: Config, kind: Kind) -> PositionSpec:
             raise r.refuse("low_freq_factor", "below high_freq_factor")
         known: Literal["linear", "llama3"] = "linear" if scaled == "linear" else "llama3"
         original = r.size("original_max_position_embeddings", default=limit)
-        scaling = RotaryScalingSpec(known, r.number("factor", default=1.0, least=1e-6), low, high, original)
+        scaling = RotaryScaling(known, r.number("factor", default=1.0, least=1e-6), low, high, original)
     theta = r.number("rope_theta", default=c.number("rope_theta", default=10000.0, least=1e-6), least=1e-6)
     if r.number("partial_rotary_factor", default=c.number("partial_rotary_factor", default=1.0)) != 1.0:
         raise r.refuse("partial_rotary_factor", "1: rotating a part of each head is not implemented")
@@ -171,17 +170,17 @@ def table(config: Mapping[str, Any], spec: Spec) -> Table:
 
 def gguf_table(config: Mapping[str, Any], spec: Spec) -> Table:
     a = spec.stacks["decoder"].attention
-    neighbours = config["model_type"] != "qwen2"  # Qwen2's rows stand as they do here
+    neighbours = config["model_type"] != "qwen2"  # Qwen2's rows are in the same order as here
 
-    def turned(theirs: str, ours: str, heads: int) -> Rule:
+    def rotary_rule(theirs: str, ours: str, heads: int) -> Rule:
         return Rule(theirs + ".{p}", ours + ".{p}", pair_up(heads)) if neighbours else both(theirs, ours)
 
     return Table(
         rules=(
             Rule("token_embd.weight", "embed.tokens.weight"),
             Rule("blk.{i}.attn_norm.weight", "decoder.{i}.norm_1.weight"),
-            turned("blk.{i}.attn_q", "decoder.{i}.attention.W_q", a.heads),
-            turned("blk.{i}.attn_k", "decoder.{i}.attention.W_k", a.kv_heads),
+            rotary_rule("blk.{i}.attn_q", "decoder.{i}.attention.W_q", a.heads),
+            rotary_rule("blk.{i}.attn_k", "decoder.{i}.attention.W_k", a.kv_heads),
             both("blk.{i}.attn_v", "decoder.{i}.attention.W_v"),
             both("blk.{i}.attn_output", "decoder.{i}.attention.W_o"),
             Rule("blk.{i}.ffn_norm.weight", "decoder.{i}.norm_2.weight"),
@@ -195,7 +194,7 @@ def gguf_table(config: Mapping[str, Any], spec: Spec) -> Table:
     )
 
 
-def config_from_gguf(c: Config, file: Reading) -> dict[str, Any]:
+def config_from_gguf(c: Config, file: OpenGGUF) -> dict[str, Any]:
     meta, names = c.values, file.names
     arch = meta["general.architecture"]
     heads, d = c.size(f"{arch}.attention.head_count"), c.size(f"{arch}.embedding_length")
@@ -242,10 +241,10 @@ def config_from_gguf(c: Config, file: Reading) -> dict[str, Any]:
 
 
 def llama3_scaling(factors: NDArray[np.float32], theta: float, original: int) -> dict[str, Any]:
-    """GGUF keeps Llama 3's scaling as a table of divisors; find the settings that give exactly this table."""
+    """GGUF stores Llama 3's RoPE scaling as a table of divisors; find the settings that give this table."""
     if factors.ndim == 1:
         for factor in (8.0, 32.0, 4.0, 16.0, 2.0, 64.0, float(factors.max())):
-            scaling = RotaryScalingSpec("llama3", factor, original_positions=original)
+            scaling = RotaryScaling("llama3", factor, original_positions=original)
             if np.allclose(rope_factors(2 * len(factors), theta, scaling), factors, rtol=1e-4):
                 return {
                     "rope_type": "llama3",
@@ -255,12 +254,12 @@ def llama3_scaling(factors: NDArray[np.float32], theta: float, original: int) ->
                     "original_max_position_embeddings": original,
                 }
     raise ConfigError(
-        f"{ROPE_FACTORS} does not follow Llama 3's rule for stretching rotary positions, so the model cannot be described."
+        f"{ROPE_FACTORS} does not follow Llama 3's rule for scaling rotary positions, so the model cannot be described."
     )
 
 
-def rope_factors(d_k: int, theta: float, scaling: RotaryScalingSpec) -> NDArray[np.float32]:
-    return frequencies(d_k, theta) / frequencies(d_k, theta, scaling)  # (d_k/2,)
+def rope_factors(d_k: int, theta: float, scaling: RotaryScaling) -> NDArray[np.float32]:
+    return Rotary(d_k, theta).frequencies() / Rotary(d_k, theta, scaling).frequencies()  # (d_k/2,)
 
 
 def gguf_constants(spec: Spec) -> dict[str, NDArray[np.float32]]:
@@ -301,12 +300,12 @@ def gguf_metadata(config: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
         values |= {"rope.scaling.type": "linear", "rope.scaling.factor": p.scaling.factor}
     if p.scaling and p.scaling.kind == "llama3":
         original = p.scaling.original_positions
-        llama3_scaling(gguf_constants(spec)[ROPE_FACTORS], p.theta, original)  # or it could not be read back
+        llama3_scaling(gguf_constants(spec)[ROPE_FACTORS], p.theta, original)  # fails if it could not be loaded again
         values["rope.scaling.original_context_length"] = original
     return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in values.items()}}
 
 
-# How a server splits matrices, what a longer context was trained for, and names that other tools gave the same limit.
+# Tensor parallelism of a server, training of a longer context, and other tools' names for the same limit.
 HARMLESS = ("pretraining_tp", "is_decoder", "is_llama_config", "max_sequence_length")
 GGUF_HARMLESS = ("vocab_size", "tensor_data_layout", "expert_used_count", "rope.scaling.finetuned", "pooling_type")
 FAMILY = Family(

@@ -12,7 +12,7 @@ from regard.model.config import ACTIVATION_NAMES, Config
 from regard.model.family.fairseq import layers
 from regard.model.registry import Family
 from regard.model.spec import AttentionSpec, HeadSpec, MLPSpec, PositionSpec, Spec, StackSpec, head_size
-from regard.model.weightmap import Rule, Table
+from regard.model.weight_map import Rule, Table
 
 FAIRSEQ = Table(
     rules=(

@@ -1,6 +1,6 @@
-"""What can be trained. A task says how a row becomes ids, what a batch's loss is, and how good the result is.
+"""The training tasks, by name. A task defines a batch's loss and the metrics of an evaluation.
 
-Adding one is a file here and a line below.
+Adding one is a file here, a line below, and its preprocessor in `train/encoding.py`.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Fine-tuning on conversations: the loss counts on what the assistant says, not on what it is told."""
+"""Supervised fine-tuning on conversations: the loss is on the assistant's tokens, not on the prompts."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from regard.model.transformer import DecoderOnly, Network
+from regard.model.build import Network
+from regard.model.transformer import DecoderOnly
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss, padded, real_of
 from regard.train.task.lm import DECODERS, decoder_config

@@ -1,4 +1,4 @@
-"""Classification: one label for a text."""
+"""Text classification: one label for a text."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.model.transformer import Network, class_logits
+from regard.model.build import Network
+from regard.model.transformer import class_logits
 from regard.train.task.base import Batch, Example, Loss, Task, padded, real_of
 from regard.train.task.mlm import encoder_config
 
@@ -20,7 +21,7 @@ class Classify(Task):
         "learning_rate": 5e-4,
         "weight_decay": 0.01,
     }
-    judged_by, higher_is_better = "accuracy", True
+    best_metric, higher_is_better = "accuracy", True
     weights: Tensor | None = None  # per class, when --class-weights is on
 
     def config(self) -> dict[str, Any]:
@@ -41,7 +42,7 @@ class Classify(Task):
         return Loss(total, F.cross_entropy(logits.detach(), labels, reduction="sum"))
 
     def evaluate(self, net: Network, batches: Sequence[Batch]) -> dict[str, float]:
-        counts = torch.zeros(len(self.labels), len(self.labels))  # true label × guessed label
+        counts = torch.zeros(len(self.labels), len(self.labels))  # confusion matrix: true label × predicted label
         loss = 0.0
         for batch in batches:
             logits = class_logits(net, batch["ids"], batch.get("real")).float()
@@ -51,8 +52,8 @@ class Classify(Task):
 
 
 def confusion_metrics(counts: Tensor) -> dict[str, float]:
-    """Accuracy, and the mean over the classes that occur of the harmonic mean of precision and recall."""
-    right, true, guessed = counts.diagonal(), counts.sum(1), counts.sum(0)
-    f1 = 2 * right / (true + guessed).clamp_min(1)
-    present = (true + guessed) > 0
+    """Accuracy, and macro F1: the mean, over the classes that occur, of the harmonic mean of precision and recall."""
+    right, true, predicted = counts.diagonal(), counts.sum(1), counts.sum(0)
+    f1 = 2 * right / (true + predicted).clamp_min(1)
+    present = (true + predicted) > 0
     return {"accuracy": float(right.sum() / counts.sum().clamp_min(1)), "macro_f1": float(f1[present].mean())}

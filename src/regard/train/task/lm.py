@@ -1,4 +1,4 @@
-"""Language modelling: every token from those before it. Texts lie end to end and are cut into blocks."""
+"""Language modelling: each token is predicted from those before it. Texts are packed end to end and cut into blocks."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from regard.model.transformer import DecoderOnly, Network
+from regard.model.build import Network
+from regard.model.transformer import DecoderOnly
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss
 
@@ -38,7 +39,7 @@ class LanguageModel(Task):
 
 
 def decoder_config(task: Task) -> dict[str, Any]:
-    """GPT-2 unless --family says llama or one of its relations."""
+    """The config.json of a GPT-2, or of a Llama or one of its relatives with --family."""
     s, t = task.settings, task.tokenizer
     ends = {"bos_token_id": t.bos_id if t.bos_id is not None else t.eos_id, "eos_token_id": t.eos_id}
     if (s.family or "gpt2") == "gpt2":

@@ -1,7 +1,7 @@
-"""Masked language modelling: hidden tokens from those around them (Devlin et al., 2018).
+"""Masked language modelling: masked tokens are predicted from those around them (Devlin et al., 2018).
 
-15 % of the tokens are chosen; of those 80 % become the mask, 10 % a random token, and 10 % stay as they are. With
-`whole_word`, all pieces of a word are chosen together.
+15 % of the tokens are chosen; of those 80 % are replaced by the mask token, 10 % by a random token, and 10 % are unchanged.
+With `whole_word`, all pieces of a word are chosen together.
 """
 
 import math
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import TokenizerError
-from regard.model.transformer import EncoderOnly, Network
+from regard.model.build import Network
+from regard.model.transformer import EncoderOnly
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, padded, real_of
 
@@ -38,14 +39,14 @@ class MaskedLanguageModel(Task):
     ) -> tuple[Tensor, Tensor]:
         mask = self.tokenizer.mask_id
         if mask is None:
-            raise TokenizerError(f"{self.tokenizer.where} has no mask token, so nothing can be hidden.")
+            raise TokenizerError(f"{self.tokenizer.where} has no mask token, so nothing can be masked.")
         special = torch.isin(ids, torch.tensor(sorted(self.tokenizer.special_ids)))
         free = ~special if real is None else ~special & real
         dice = torch.rand(ids.shape, generator=generator)
-        if words is not None:  # every piece takes the dice of its word
+        if words is not None:  # one random number for all pieces of a word
             dice = torch.rand(len(ids), int(words.max()) + 2, generator=generator).gather(1, words + 1)
         chosen = free & (dice < CHOSEN)
-        if not bool(chosen.any()):  # a batch of very short texts: hide at least one token
+        if not bool(chosen.any()):  # a batch of very short texts: mask at least one token
             chosen = chosen.flatten().index_fill(0, free.flatten().long().argmax()[None], True).view_as(free) & free
         fate = torch.rand(ids.shape, generator=generator)
         noise = torch.randint(0, self.tokenizer.n_vocab, ids.shape, generator=generator)
@@ -60,7 +61,7 @@ class MaskedLanguageModel(Task):
         return Loss(total, plain)
 
     def hidden_states(self, net: Network, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Only the chosen positions go through the head: (M, d) and their targets (M,)."""
+        """The head's states at the chosen positions only, (M, d), and their targets (M,)."""
         assert isinstance(net, EncoderOnly)
         assert net.head is not None
         X = net.states(batch["ids"], batch.get("real"))[batch["chosen"]]

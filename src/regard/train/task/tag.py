@@ -1,4 +1,4 @@
-"""Tagging: a label for every word. A word's first piece carries its tag; the others have none."""
+"""Token classification (tagging): a label for every word. A word's first piece has its tag; the others have none."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 
-from regard.model.transformer import EncoderOnly, Network
+from regard.model.build import Network
+from regard.model.transformer import EncoderOnly
 from regard.train.task.base import Batch, Example, Loss, Task, padded, real_of
 from regard.train.task.classify import Classify, confusion_metrics
 from regard.train.task.mlm import encoder_config
@@ -16,7 +17,7 @@ NONE = -100  # no tag here
 
 class Tag(Task):
     defaults: ClassVar[dict[str, Any]] = Classify.defaults
-    judged_by, higher_is_better = "accuracy", True
+    best_metric, higher_is_better = "accuracy", True
 
     def config(self) -> dict[str, Any]:
         return encoder_config(self, "BertForTokenClassification")

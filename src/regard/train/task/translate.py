@@ -1,4 +1,4 @@
-"""Translation: a target text from a source text, one token at a time, given what was written before."""
+"""Translation (sequence to sequence): each target token is predicted from the source and the target tokens before it."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from regard.model.transformer import Network, Seq2Seq
+from regard.errors import require
+from regard.model.build import Network, Seq2Seq
 from regard.train.loss import linear_cross_entropy
 from regard.train.task.base import Batch, Example, Loss, Task, mean_loss, padded, real_of
 
@@ -32,7 +33,7 @@ class Translate(Task):
         "beta_2": 0.98,
     }
     families = tuple(ARCHITECTURES)
-    judged_by, higher_is_better = "chrf", True
+    best_metric, higher_is_better = "chrf", True
 
     def config(self) -> dict[str, Any]:
         s, t = self.settings, self.tokenizer
@@ -54,7 +55,7 @@ class Translate(Task):
         }
 
     def blocks(self) -> dict[str, Any]:
-        """What a Transformer's stacks are made of; a recurrent network has none."""
+        """The part of the configuration that describes a Transformer's stacks; a recurrent network has none."""
         s = self.settings
         sizes = (("layers", s.layers), ("attention_heads", s.heads), ("ffn_dim", s.d_ff or 4 * s.width))
         return {
@@ -94,11 +95,12 @@ class Translate(Task):
         return Loss(total, plain)
 
     def evaluate(self, net: Network, batches: Sequence[Batch]) -> dict[str, float]:
-        """Loss over everything; BLEU and chrF (sacrebleu) over the first pairs, as the model writes them."""
+        """Loss over all batches; BLEU and chrF (sacrebleu) of translations generated for the first pairs."""
+        require("sacrebleu", "BLEU")
         from sacrebleu.metrics import BLEU, CHRF
 
         loss = mean_loss(self, net, batches)
-        guesses, references = self.translations(net, batches, self.scored)
+        guesses, references = self.translations(net, batches, self.max_generated)
         metrics = {"loss": loss}
         if guesses:
             metrics["bleu"] = BLEU().corpus_score(guesses, [references]).score
@@ -107,15 +109,15 @@ class Translate(Task):
 
     def translations(self, net: Network, batches: Sequence[Batch], limit: int) -> tuple[list[str], list[str]]:
         guesses, references = list[str](), list[str]()
-        if self.write is None:
+        if self.generate is None:
             return guesses, references
         for batch in batches:
             if len(guesses) >= limit:
                 break
             rows = unpadded(batch["ids"], batch.get("real"))
             targets = unpadded(batch["targets"], batch["wanted"])
-            room = min(self.settings.block_size - 1, 2 * max(map(len, rows)) + 20)
-            guesses += [self.tokenizer.decode(ids) for ids in self.write(net, rows, room)]
+            max_new_tokens = min(self.settings.block_size - 1, 2 * max(map(len, rows)) + 20)
+            guesses += [self.tokenizer.decode(ids) for ids in self.generate(net, rows, max_new_tokens)]
             references += [self.tokenizer.decode(row) for row in targets]
         return guesses[:limit], references[:limit]
 

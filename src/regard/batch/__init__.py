@@ -1,0 +1,1 @@
+"""`regard map`: a task over files with any number of rows, on one machine or on Ray."""

@@ -1,0 +1,1 @@
+"""Lessons and worksheets: the lectures' examples worked on real parts and models."""
