@@ -42,7 +42,9 @@ def opened(tmp_path: Path) -> Iterator[Callable[[Trace], Offline]]:
 
 
 def same(got: Array, want: Array, words: object) -> None:
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5, err_msg=str(words))
+    """Both round to float32 after every sum: an error is a share of the largest number, also where terms cancel."""
+    finite = np.abs(want[np.isfinite(want)])
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=2e-5 * max(1.0, finite.max(initial=0.0)), err_msg=str(words))
 
 
 def test_a_node_follows_from_its_operands(trace: Trace, opened: Any) -> None:
